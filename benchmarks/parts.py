@@ -29,8 +29,8 @@ class Benchmark:
         name: as in `python -m benchmarks.NAME`; its folder has the file results.json.
         measure: returns the rows of a part, or cells by column with an entry `met`; it is called
             with the part, a function that prints a line, and whether seconds must do.
-        missing: returns what this machine lacks for the benchmark; empty if it has all.
-        about: returns what the results depend on, for `--json`.
+        missing: returns text about what this machine lacks for the benchmark; empty: nothing.
+        about: returns the versions and the machine that the results depend on, for `--json`.
     """
 
     name: str
@@ -47,7 +47,7 @@ class Benchmark:
     def main(self, arguments: Sequence[str] | None = None) -> int:
         """Return 0, or 1 if a goal is missed or a run failed.
 
-        2 for a wrong option, or where the machine lacks what is needed.
+        2 for a wrong option, or if the machine lacks what is needed.
         """
         parser = argparse.ArgumentParser(
             prog=f"benchmarks.{self.name}",
@@ -86,7 +86,7 @@ class Benchmark:
         return int(not all(each["met"] for part in found.values() for each in part["rows"]))
 
     def _record(self, found: dict[str, Any]) -> None:
-        """Keep the parts that were measured, beside those of earlier."""
+        """Save the measured parts together with the parts that were measured earlier."""
         kept = json.loads(self.results.read_text("utf-8")) if self.results.exists() else {}
         kept |= {part: {**rows, **origin()} for part, rows in found.items()}
         self.results.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
@@ -107,7 +107,7 @@ class Benchmark:
 
 
 def _origin() -> dict[str, str]:
-    """Return the date and the commit of this code; neither where it is no checkout."""
+    """Return the date and the commit of this code; empty if it is not a checkout."""
     try:
         return origin()
     except (OSError, SystemExit):

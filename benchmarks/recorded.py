@@ -1,4 +1,4 @@
-"""What `--record` keeps: the date and the commit of a measurement, and tables in the README."""
+"""The data that `--record` saves: date and commit of a measurement, and tables in the README."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def origin() -> dict[str, str]:
 
 
 def git(*words: str) -> str:
-    """Return what git prints about this checkout; ends the program where it is none."""
+    """Return the output of git about this checkout; end the program if it is not a checkout."""
     command = ["git", "-C", str(ROOT), *words]
     ended = subprocess.run(command, capture_output=True, text=True, check=False)
     if ended.returncode:

@@ -29,8 +29,8 @@ _COMPUTED: Final = ("forward-compute", "backward-compute")
 def read_bytedance(path: Path, workers_per_node: int | None = None) -> RunTimes:
     """Read a table whose workers are ranks and whose iterations are the micro-batches of all steps.
 
-    workers_per_node: ranks that share a node, which the traces do not say; None: all. Raises
-    ConfigError if the trace is not complete.
+    workers_per_node: number of ranks that share a node, which is not in the traces; None: all.
+    Raises ConfigError if the trace is not complete.
     """
     with np.load(path) as arrays:
         rank, step, batch, kind, duration = (arrays[name] for name in COLUMNS)

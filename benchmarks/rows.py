@@ -1,4 +1,4 @@
-"""Rows of the benchmarks: the median of some values, what is around it, and the goal.
+"""Rows of the benchmarks: the median of some values, an interval around it, and the goal.
 
 Programs that are compared take turns, A B A B, because a shared machine slows down for seconds at
 a time. Both halves of a pair run on nearly the same machine, so the ratio of a pair is steadier
@@ -23,11 +23,12 @@ class Row:
     """A measured quantity.
 
     Attributes:
-        median: of the values; low, high: around it, as `around` says.
-        unit: as it is shown; `%` for shares of 1.
-        goal: None if there is none; at_least: it is a lower bound, else an upper one.
-        met: True also without a goal.
-        note: what else is shown, such as both times of a ratio.
+        median: median of the values; low, high: interval around it, see `row`.
+        unit: the unit that is shown; `%` for shares of 1.
+        goal: None: no goal; at_least: True if the goal is a lower bound, False if it is an upper
+            one.
+        met: True if the goal is met or there is no goal.
+        note: further text, such as both times of a ratio.
     """
 
     what: str
@@ -55,7 +56,7 @@ def row(
     """Return the row of these values.
 
     Args:
-        around: the extremes, or the 95 % interval of the mean (Student's t).
+        around: the interval: the extremes, or the 95 % interval of the mean (Student's t).
     """
     median, low, high = statistics.median(values), min(values), max(values)
     if around == "95 %":

@@ -33,7 +33,7 @@ class Stepper(Worker):
 
 
 def simulate(speeds: Mapping[str, float]) -> Simulator:
-    """Run a worker for each name with steps of so many seconds."""
+    """Run a worker for each name whose steps take this many seconds."""
     simulator = Simulator()
     for name, step_s in speeds.items():
         simulator.add_worker(name, Stepper, step_s, simulator.workers)

@@ -101,7 +101,7 @@ def main():
     rank, world_size = dist.get_rank(), dist.get_world_size()
     device = f"cuda:{os.environ['LOCAL_RANK']}" if use_cuda else "cpu"
     is_master = rank == 0
-    torch.manual_seed(1337 + rank)  # weights are those of rank 0; batches differ
+    torch.manual_seed(1337 + rank)  # all ranks have the weights of rank 0; batches differ
 
     text = inspect.getsource(argparse)
     alphabet = {character: number for number, character in enumerate(sorted(set(text)))}

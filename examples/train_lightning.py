@@ -54,7 +54,7 @@ def main() -> None:
     trainer = pl.Trainer(
         max_epochs=arguments.epochs,
         accelerator="cpu",
-        devices=1,  # a worker is a process of its own
+        devices=1,  # each worker is a separate process
         use_distributed_sampler=False,  # the data is divided already
         logger=False,
         enable_checkpointing=False,  # checkpoints would be written by every worker

@@ -92,8 +92,8 @@ def main() -> None:
     scheduler = torch.optim.lr_scheduler.LambdaLR(
         optimizer, lambda step: learning_rate(step, arguments.steps)
     )
-    # Batches of its own for each worker, where outpace.sampler would divide a data set. A run that
-    # is resumed continues with the scheduler, which counts the steps, and the random numbers.
+    # Each worker has different batches; with a data set, outpace.sampler would divide it. A run
+    # that is resumed continues with the scheduler, which counts the steps, and the random numbers.
     torch.manual_seed(outpace.rank())
     model, optimizer = outpace.attach(model, optimizer, scheduler=scheduler)
 

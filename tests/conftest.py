@@ -19,19 +19,19 @@ settings.register_profile("outpace", _COMMON, derandomize=True)
 settings.register_profile("soak", _COMMON, derandomize=False, max_examples=300)
 settings.load_profile("outpace")
 
-# Hundreds of real runs would spend a minute with it.
+# It would take a minute in hundreds of real runs.
 probes.PROBE_S = 0.02
 
-# A shell ignores Ctrl-C in what it starts in the background, and so would the commands under test.
+# Programs in the background of a shell ignore Ctrl-C, and so would the commands under test.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):
-    """Begin with the files that have the most slow tests, so that none of them is left for the end.
+    """Begin with the files that have the most slow tests, so that these do not run last.
 
-    Files are what `make test` hands out to its processes, in this order (--no-loadscope-reorder).
-    Those with a Ray cluster mostly wait, so they come apart, and others compute meanwhile.
+    `make test` gives files to its processes in this order (--no-loadscope-reorder). Files with a
+    Ray cluster mostly wait, so they are not adjacent, and other files compute in the meantime.
     """
     slow = Counter(item.path for item in items if item.get_closest_marker("slow"))
     files = sorted(
@@ -46,9 +46,9 @@ def pytest_collection_modifyitems(items):
 
 
 def pytest_collection_finish():
-    """Leave out of later collections of garbage what is there before the first test.
+    """Exclude objects that exist before the first test from later garbage collections.
 
-    That is half a million objects, and looking through them takes 0.3 s.
+    These are half a million objects, and each collection would take 0.3 s.
     """
     gc.collect()
     gc.freeze()

@@ -3,10 +3,10 @@
     python -m tests.mutants [--count 60] [--seed 1] [--only NAME] [--json FILE]
 
 Not a part of `make test`: each change (mutant) runs the tests of its part until one fails. The
-changes are drawn evenly from the parts whose faults give a wrong result without an error. A mutant
-is killed if a test fails or does not end. Exit code 1 if fewer than 90 % are killed; the others are
-printed with their line, before and after. The tests must pass without a change, which is tried
-first. Nothing is changed in this folder: the mutants are made in a copy.
+changes are drawn evenly from the parts in which errors would give wrong results without an
+exception. A mutant is killed if a test fails or does not end. Exit code 1 if fewer than 90 % are
+killed; the others are printed with their line, before and after. The tests must pass without a
+change, which is tried first. Nothing is changed in this folder: the mutants are made in a copy.
 """
 
 from __future__ import annotations
@@ -111,7 +111,7 @@ def mutants_of(part: str, path: Path) -> Iterator[Mutant]:
         return Mutant(part, name, node.lineno, start, end, before, after)
 
     tree = ast.parse(source)
-    # Types, and the options of classes, such as frozen=True, decide no outcome.
+    # Types, and the options of classes, such as frozen=True, do not change results.
     without_effect = {
         id(each)
         for node in ast.walk(tree)
@@ -146,7 +146,7 @@ def mutants_of(part: str, path: Path) -> Iterator[Mutant]:
 
 
 def drawn(count: int, seed: int, only: str | None) -> list[Mutant]:
-    """Return so many changes, equally many of each part."""
+    """Return this many changes, equally many of each part."""
     source = Random(seed)
     chosen: list[Mutant] = []
     parts = [only] if only else list(PARTS)

@@ -1,1 +1,1 @@
-"""Are slow workers, servers and links named, soon and rightly?"""
+"""Measures whether slow workers, servers and links are named correctly, and how soon."""

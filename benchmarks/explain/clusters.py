@@ -1,4 +1,4 @@
-"""Generated clusters: which workers are named, when, and which should have been."""
+"""Generated clusters: which workers are named, when, and which are really slow."""
 
 from __future__ import annotations
 
@@ -20,13 +20,14 @@ Draw = Callable[[np.random.Generator, float, tuple[int, int]], Floats]
 FACTOR: Final = 1.2
 WITHIN: Final = 20  # iterations
 UNEVEN: Final = (0.0, 0.02)  # standard deviations of the factors of workers that are not slow
-SLOW_OF: Final = ((4, 1), (8, 1), (8, 2), (16, 2), (64, 3))  # workers, and how many are slow
-EVEN: Final = (2, 4, 16, 64)  # workers of clusters without a slow one
+# number of workers, and number of slow workers
+SLOW_OF: Final = ((4, 1), (8, 1), (8, 2), (16, 2), (64, 3))
+EVEN: Final = (2, 4, 16, 64)  # number of workers of clusters without a slow worker
 BURST: Final = 30  # iterations
 CVS: Final = (0.02, 0.05, 0.1)
 WIDE: Final = (0.2, 0.3)  # for these no goal is set
 LEAST: Final = 0.99  # precision and recall
-_FALSE: Final = "false: a slow worker was named"  # a column
+_FALSE: Final = "false: a slow worker was named"  # of one column of the table
 _NOT_SLOW: Final = (0.9, 1.05)
 
 
@@ -57,11 +58,11 @@ class Named:
     """Counts of clusters.
 
     Args:
-        right, wrong, missed: Slow workers that were named within WITHIN iterations; others that
-            were named; slow ones that were not.
-        after: Iterations until a slow worker was named.
-        clusters: Clusters without a slow worker.
-        false: Those of them in which a slow period was named.
+        right, wrong, missed: Slow workers that were named within WITHIN iterations; other workers
+            that were named; slow workers that were not named.
+        after: Number of iterations until a slow worker was named.
+        clusters: Number of clusters without a slow worker.
+        false: Number of these clusters in which a slow period was named.
     """
 
     right: int = 0
@@ -80,7 +81,7 @@ class Named:
         return self.right / max(self.right + self.wrong, 1)
 
     def add(self, other: Named) -> None:
-        """Add the counts of another."""
+        """Add the counts of another `Named`."""
         for name, value in vars(other).items():
             setattr(self, name, getattr(self, name) + value)
 
@@ -102,8 +103,8 @@ def named(law: str, cv: float, seeds: int, iterations: int = WITHIN, even: int =
     """Return the counts over clusters with and without slow workers.
 
     Args:
-        iterations: Of a cluster with slow workers.
-        even: Iterations of a cluster without.
+        iterations: Number of iterations of a cluster with slow workers.
+        even: Number of iterations of a cluster without slow workers.
     """
     found = Named()
     for spread in UNEVEN:
@@ -138,7 +139,7 @@ def _factors(source: np.random.Generator, workers: int, spread: float) -> Floats
 
 
 def bursts(seeds: int, cv: float = 0.05) -> tuple[Named, float]:
-    """Return what is found of two bursts of one of 8 or 32 workers, in 400 iterations.
+    """Return how two bursts of one of 8 or 32 workers are found in 400 iterations.
 
     A burst is 2 times as slow. The number is the mean distance of the ends of slow periods, in
     iterations.

@@ -3,10 +3,10 @@
     python -m benchmarks.failures                       # all parts, half an hour
     python -m benchmarks.failures recovery --record
 
-goodput: useful gradients under kills of workers and of servers, against the same run without.
+goodput: useful gradients while workers and servers are killed, compared with a run without kills.
 goodput-hpsgd: the same without servers.
-goodput-virtual: in virtual time, with one failure each ten minutes.
-recovery: seconds from the kill of a worker or a server until the run has it back.
+goodput-virtual: in virtual time, with one failure in ten minutes.
+recovery: seconds from the kill of a worker or a server until it is replaced.
 
 Exit code 1 if a goal is missed.
 """

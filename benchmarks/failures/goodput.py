@@ -1,4 +1,4 @@
-"""Useful gradients under kills, against the same run without kills."""
+"""Useful gradients while processes are killed, compared with the same run without kills."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from benchmarks.failures.running import run
 from benchmarks.rows import Row, row
 
 EVERY_S = 15.0
-GOAL = 0.95  # where a worker is replaced alone; else all begin again, and the figure has no goal
+# strategies that replace a worker alone; with the others all begin again, and there is no goal
+GOAL = 0.95
 _WORKERS, _SERVERS = 4, 2
 _SYNCS: dict[str, dict[str, Any]] = {
     "SSP": {"sync": {"kind": "ssp", "staleness": 3}, "servers": _SERVERS},
@@ -26,12 +27,13 @@ def goodput(
     roles: Sequence[str] = ("worker", "server"),
     sync: str = "SSP",
 ) -> list[Row]:
-    """Return the shares of gradients that were applied once, and not lost, under kills.
+    """Return the shares of gradients that were applied once while processes were killed.
 
     sync: the strategy.
 
-    Steps sleep until 50 ms have passed, so that the other load of the machine matters little. Each
-    pair of runs is one after the other, in turn with and without kills first.
+    Steps sleep until 50 ms have passed, so that other load of the machine has little effect. The
+    two runs of a pair follow each other; the run with kills is alternately the first and the
+    second.
     """
     rows = []
     for role in roles:

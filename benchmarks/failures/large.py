@@ -12,7 +12,7 @@ _ROWS = 32
 
 
 def make_task(megabytes: float = 100.0) -> outpace.Task:
-    """Return a linear model with that many MB of float32 parameters."""
+    """Return a task with a linear model of this many MB of float32 parameters."""
     width = round(math.sqrt(megabytes * 1e6 / 4))
     torch.manual_seed(0)
     model = torch.nn.Linear(width, width, bias=False)

@@ -27,7 +27,7 @@ def recovery(
 ) -> list[Row]:
     """Return the seconds from a kill until the process, or all of them, have begun again.
 
-    every_s: between two checkpoints.
+    every_s: seconds between two checkpoints.
     """
     rows = []
     for role in roles:
@@ -54,10 +54,10 @@ def recovery(
 
 
 class _AgainAndAgain:
-    """Kills a process, and again when there are two more checkpoints: then all continues as before.
+    """Kills a process, and kills it again after two more checkpoints, when the run has recovered.
 
     Attributes:
-        at_s: when it was killed, in seconds of the run.
+        at_s: times of the kills, in seconds of the run.
     """
 
     def __init__(self, name: str, kills: int) -> None:
@@ -70,7 +70,7 @@ class _AgainAndAgain:
         self._run = run
 
     def control(self, control: Control) -> None:
-        """Called when the training begins, and again after each loss of a server."""
+        """Kill the process repeatedly; called at the start of training and after lost servers."""
 
         def look() -> None:
             assert self._run is not None

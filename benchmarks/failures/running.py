@@ -18,7 +18,7 @@ LARGE: Final = {"kind": "python", "target": f"{Path(__file__).parent / 'large.py
 
 
 def large(megabytes: float, **changes: Any) -> dict[str, Any]:
-    """Return the configuration of a run with a model of so many MB, limited by the processors."""
+    """Return the configuration of a run with a model of this many MB, limited by the processors."""
     return {
         "task": {**LARGE, "arguments": {"megabytes": megabytes}},
         "workers": 2,
@@ -47,7 +47,7 @@ def run(
 ) -> outpace.Result:
     """Run the configuration for real.
 
-    kills: seconds of the run, and names of the processes that are killed then.
+    kills: pairs of seconds of the run and names of the processes that are killed at that time.
     """
     left = list(kills)
     runs: list[RealRun] = []
@@ -58,7 +58,7 @@ def run(
             kill(runs[0], each[1])
 
     def controls(given: Control) -> None:
-        """Called when the training begins, and again after each loss of a server."""
+        """Start the kills; called when the training begins, and after each loss of a server."""
         for each in left:
             given.at(each[0], partial(kill_once, each))
         control(given)

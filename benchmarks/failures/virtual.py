@@ -19,7 +19,7 @@ _GOALS: Final = {30: 0.96, 15: 0.97}  # by the seconds between two checkpoints
 
 
 def goodput(length_s: float, seeds: int) -> list[Row]:
-    """Return the goodput in virtual time with one failure each ten minutes, of worker or server.
+    """Return the goodput in virtual time with one failure of a worker or server in ten minutes.
 
     Eight workers with iterations of half a second, and two servers where the strategy has servers:
     all nodes fail equally often. Repairs take the default times.

@@ -9,8 +9,8 @@ c: several hosts, which are network namespaces of this machine; 4 workers, 2 ser
    has a slow connection; needs root.
 
 Each strategy is predicted with a cluster file that was calibrated on one run with BSP. Every real
-run is written to runs/fidelity. The machine should be idle: its load is kept with each result. Exit
-code 1 if a goal is missed.
+run is written to runs/fidelity. The machine should be idle: its load is recorded with each result.
+Exit code 1 if a goal is missed.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ RESULTS = Path(__file__).parent / "results"
 COMMAND = "python -m benchmarks.fidelity --record"
 PARTS = ("a", "b", "c")
 SIZES_MB = (1.0, 25.0)
-DRAWS = 20  # seeds that an interval is made of
+DRAWS = 20  # number of seeds of an interval
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -133,13 +133,13 @@ def _run(experiment: Plain, out: Path) -> Result:
 
 
 def _running_on(hosts: launcher.Hosts, places: setups.Places) -> RunReal:
-    """Return what runs an experiment on hosts. Those of servers are left empty without servers."""
+    """Return a function that runs an experiment on hosts; hosts of missing servers are unused."""
     make = hosts.launcher(places.of_roles)
     return partial(outpace.run, launcher=make, address=hosts.address)
 
 
 def _conclude(outcomes: Sequence[Outcome], *, record: bool = False) -> int:
-    """Print the tables of each setup, keep them with `record`; return 1 if a goal is missed."""
+    """Print the tables of each setup; `record` also saves them. Return 1 if a goal is missed."""
     missed = False
     when = recorded.origin() if record else {"date": date.today().isoformat(), "commit": "this"}
     for of_setup in _by_setup(outcomes):

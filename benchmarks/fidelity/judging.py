@@ -16,14 +16,14 @@ WORST: Final = {"a": 0.05, "b": 0.08, "c": 0.08}
 TO_LOSS: Final = 0.08
 COUNTED: Final = 0.10
 COVERED: Final = (0.80, 0.98)
-OUTCOMES: Final = 60  # fewest on which the share of covered outcomes is judged
+OUTCOMES: Final = 60  # smallest number of outcomes whose share of covered ones is judged
 HALF_WIDTH: Final = 0.06
 TIED: Final = 0.03  # strategies whose times differ by less are not ordered
 
 
 @dataclass(frozen=True)
 class Goal:
-    """A goal and what was found. met: None if too little was measured to judge."""
+    """A goal and the measured value. met: None if too little was measured to judge."""
 
     what: str
     found: str
@@ -32,7 +32,7 @@ class Goal:
 
 
 def judge(outcomes: Sequence[Outcome]) -> list[Goal]:
-    """Judge the calibrated predictions of one setup; those of the law's own draws if there are."""
+    """Judge the predictions of one setup: calibrated ones, and ones with the law's own draws."""
     calibrated = [each for each in outcomes if each.cluster == CALIBRATED]
     if not calibrated:
         return []
@@ -52,7 +52,7 @@ def judge(outcomes: Sequence[Outcome]) -> list[Goal]:
 
 
 def _many(outcomes: Sequence[Outcome], name: str) -> list[Outcome]:
-    """Return those with enough of what is counted; of staleness there are as many as gradients."""
+    """Return the outcomes that count enough; staleness is counted once for each gradient."""
     return [each for each in outcomes if name == "staleness" or (each.real.get(name) or 0) >= FEW]
 
 

@@ -24,7 +24,7 @@ Measured: TypeAlias = tuple[Quantities, tuple[float, float]]  # with the load be
 SAME: Final = "same draws"
 CALIBRATED: Final = "calibrated"
 ON_BOTH: Final = "calibrated on BSP and SSGD"
-CALIBRATION: Final = "calibration"  # folder of the run that is calibrated on
+CALIBRATION: Final = "calibration"  # folder of the run that is used for calibration
 LOAD: Final = "load.json"  # in the folder of a real run
 
 
@@ -33,8 +33,8 @@ class Plan:
     """How much is measured.
 
     Attributes:
-        seeds: seeds of the real runs; the run that is calibrated on has the seed before.
-        draws: number of seeds that a prediction with an interval is made of.
+        seeds: seeds of the real runs; the run for calibration has the previous seed.
+        draws: number of seeds of a prediction with an interval.
         out: the folder for runs.
         earlier: the `out` of an earlier measurement, whose real runs are read instead of repeated.
     """
@@ -50,11 +50,11 @@ def measure(
 ) -> Iterator[Outcome]:
     """Run everything for real, then yield the outcomes.
 
-    Real runs come first and follow each other at once, so that the machine has to be idle only for
-    as long as they take. They can be predicted again with `Plan.earlier`.
+    Real runs are made first and without pauses, so the machine must be idle only for their
+    duration. They can be predicted again with `Plan.earlier`.
 
     Raises:
-        ConfigError: if the runs cannot be calibrated on.
+        ConfigError: if the runs cannot be used for calibration.
     """
     first = plan.seeds[0] - 1
     of_bsp, _ = _real(setup.experiment(BSP, first, **setup.calibration), CALIBRATION, plan, run)
@@ -113,10 +113,10 @@ def _predicted(setup: Setup, experiment: Plain, cluster: Path) -> Quantities:
 def _over_seeds(
     setup: Setup, name: str, draws: int, cluster: Path
 ) -> tuple[Quantities, Quantities, Quantities]:
-    """Return what is predicted with calibrated run times, and the ends of its interval.
+    """Return the prediction with calibrated run times, and the ends of its interval.
 
-    The law of run times is drawn for each seed within the errors of its calibration, if it states
-    them: a law of regimes has none. Of recorded times blocks are drawn.
+    The law of run times is drawn for each seed within the errors of its calibration, if the file
+    has errors; a law of regimes has none. From recorded times blocks are drawn.
     """
     said = read_yaml(cluster).get("calibrated", {})
     states_errors = not {"errors", "block"}.isdisjoint(said.get("compute", {}))

@@ -1,4 +1,4 @@
-"""The quantities of a run that are compared, and a prediction beside the real run."""
+"""The quantities of a run that are compared, and a prediction together with the real run."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FEW: Final = 100  # counts below this are not judged
 def quantities(result: Result, loss: float) -> Quantities:
     """Return the quantities of a run. Times in seconds, per worker.
 
-    loss: the training loss whose time is looked for, interpolated between evaluations.
+    loss: the training loss; the time when it is reached is interpolated between evaluations.
     """
     summary = result.summary
     split = summary["seconds"]
@@ -80,7 +80,7 @@ class Outcome:
     high: Quantities = field(default_factory=dict)
 
     def error(self, quantity: str) -> float | None:
-        """Return predicted/real − 1; None where it has no meaning."""
+        """Return predicted/real − 1; None if it has no meaning."""
         predicted, real = self.predicted.get(quantity), self.real.get(quantity)
         if predicted is None or not real:
             return None
@@ -92,7 +92,7 @@ class Outcome:
         return None if low is None or high is None or real is None else low <= real <= high
 
     def half_width(self, quantity: str) -> float | None:
-        """Return half the width of the interval as a share of what was predicted."""
+        """Return half the width of the interval, divided by the prediction."""
         low, high, middle = (each.get(quantity) for each in (self.low, self.high, self.predicted))
         return None if low is None or high is None or not middle else (high - low) / 2 / middle
 
@@ -100,15 +100,15 @@ class Outcome:
 def over_seeds(
     found: Sequence[Quantities], share: float = 0.0
 ) -> tuple[Quantities, Quantities, Quantities]:
-    """Return mean, low and high end of the interval that holds a further run with 90 %.
+    """Return the mean and both ends of the interval that contains a further run with 90 %.
 
     Student's t for one more value of a normal law of which len(found) values are known; as
     `outpace compare` gives it for the time of a run.
 
     Args:
-        share: For a cluster that is not drawn within the errors of its calibration. It scatters
-            like a run of that length: the gradients of a predicted run by those of the run that was
-            calibrated on are added to the variance.
+        share: number of gradients of a predicted run divided by the number in the run for
+            calibration. It is used if the cluster is not drawn within the errors of its
+            calibration: it is added to the factor 1 + 1/n of the variance.
     """
     n = len(found)
     mean: Quantities = {}

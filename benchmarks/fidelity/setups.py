@@ -22,7 +22,7 @@ TASK: Final = Path(__file__).with_name("task.py")
 
 
 def strategies(workers: int) -> dict[str, Plain]:
-    """Return the keys of each strategy, by name; the first is BSP, on which is calibrated."""
+    """Return the keys of each strategy, by name; the first, BSP, is used for calibration."""
     quorum = max(1, round(0.75 * workers))
     ssp = {"kind": "ssp", "staleness": 2}
     return {
@@ -63,8 +63,8 @@ class Setup:
     Attributes:
         part: `a` to `c`.
         base: keys of the experiment without strategy and seed.
-        calibration: keys that differ in the run that is calibrated on.
-        loss: the training loss that is looked for.
+        calibration: keys that differ in the run for calibration.
+        loss: the training loss whose time is compared.
         known_law: True if the real run draws its computation times from the law in `base`, so that
             a prediction with the same seed draws the same times.
         hosts: where the roles run, in the part with several hosts.
@@ -103,10 +103,10 @@ def sleeping(mb: float, quick: bool) -> Setup:
 
 
 def computing(quick: bool) -> Setup:
-    """Part (b): the gradients take the time that they take; 2 workers, 1 server.
+    """Part (b): the time of gradients is their real computation; 2 workers, 1 server.
 
-    A step takes tens of milliseconds. With steps of 4 ms the result was the way in which two cores
-    are shared by workers, server and coordinator.
+    A step takes tens of milliseconds. With steps of 4 ms the result depended on how workers, server
+    and coordinator share two cores.
     """
     base = {
         "task": {"kind": "python", "target": f"{TASK}:make_network"},
@@ -164,7 +164,7 @@ def chosen(named: Sequence[str], setup: Setup, *, quick: bool = False) -> list[s
 
 
 def _calibration(quick: bool) -> Plain:
-    """Return the keys in which the run differs that is calibrated on: it needs 20 iterations."""
+    """Return the keys that differ in the run for calibration, which needs 20 iterations."""
     return {"stop": {"iterations": 25}} if quick else {}
 
 

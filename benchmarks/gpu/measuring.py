@@ -32,14 +32,14 @@ Say = Callable[[str], object]
 
 
 def differences(out: Path, device: str, say: Say, counts: Sequence[int] = (1, 2)) -> list[Row]:
-    """Return how far gradients are from those without a run: elements of all steps."""
+    """Return the differences of gradients with and without a run: elements of all steps."""
     settings = ["--device", device, "--gradients"]
     alone = _alone(out / "alone", settings)
     rows = []
     for workers in counts:
         say(f"gradients: {plural(workers, 'worker')}, bsp")
         found = _run(out / f"workers-{workers}", settings, workers, STRATEGIES["bsp"])
-        # Of two workers only the first gradient is one of the plain script: then all step along
+        # With two workers only the first gradient equals the plain script's, since later steps use
         # the mean.
         count = len(alone["gradients"]) if workers == 1 else 8
         pairs = zip(found[0]["gradients"][:count], alone["gradients"], strict=False)
@@ -57,7 +57,7 @@ def differences(out: Path, device: str, say: Say, counts: Sequence[int] = (1, 2)
 
 
 def steps(out: Path, device: str, say: Say, count: int, width: int) -> list[Row]:
-    """Return seconds of a step, alone and by strategy."""
+    """Return the seconds of a step, without Outpace and by strategy."""
     settings = ["--device", device, "--steps", str(count), "--width", str(width)]
     megabytes = 4 * (width + 1) * width * 4 / 1e6
     say("steps: without a run")
@@ -71,7 +71,7 @@ def steps(out: Path, device: str, say: Say, count: int, width: int) -> list[Row]
 
 
 def virtual(device: str, say: Say, iterations: int) -> list[Row]:
-    """Return the speed of gradients in virtual time on the GPU, and how far they are."""
+    """Return speed of gradients in virtual time on the GPU, and differences from the CPU."""
     config: dict[str, Any] = {
         "task": {"kind": "digits-cnn"},
         "workers": _WORKERS,
@@ -106,7 +106,7 @@ def _step_row(what: str, workers: Sequence[dict[str, Any]]) -> Row:
 
 
 def _alone(out: Path, settings: Sequence[str]) -> dict[str, Any]:
-    """Return what the script writes without a run."""
+    """Return the data that the script writes without a run."""
     out.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, str(SCRIPT), str(out), *settings]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
@@ -118,7 +118,7 @@ def _alone(out: Path, settings: Sequence[str]) -> dict[str, Any]:
 def _run(
     out: Path, settings: Sequence[str], workers: int, strategy: dict[str, Any]
 ) -> list[dict[str, Any]]:
-    """Return what the workers of a run write."""
+    """Return the data that the workers of a run write."""
     out.mkdir(parents=True, exist_ok=True)
     task = {"kind": "script", "path": str(SCRIPT), "arguments": [str(out.resolve()), *settings]}
     run({"task": task, "workers": workers, "probe": False, **strategy})

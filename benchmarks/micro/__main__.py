@@ -40,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         parser.error(f"no part {', '.join(sorted(unknown))}; known: {', '.join(PARTS)}")
     torch.set_num_threads(1)
     rows: list[Row] = []
-    gc.freeze()  # the collections before measurements leave out what is there already
+    gc.freeze()  # garbage collections before measurements skip the objects that exist already
     try:
         for name, part in PARTS.items():
             if name in (options.parts or PARTS):

@@ -1,8 +1,8 @@
 """A training script for the benchmarks: steps of DDP in Outpace and on Gloo alone, in turn.
 
-Two models take their steps alternately in the same two processes, so that both are slowed down
-alike by what else runs on the machine. Rank 0 writes the seconds of the steps to FOLDER/steps.json.
-A step sleeps instead of computing, as in `steps`.
+Two models take their steps alternately in the same two processes, so that other programs on the
+machine slow both down equally. Rank 0 writes the seconds of the steps to FOLDER/steps.json. A step
+sleeps instead of computing, as in `steps`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ c10d: Any = dist  # parts of it have no type annotations
 
 
 def gloo_alone(folder: Path) -> Any:
-    """Return a process group of both processes that Outpace knows nothing of."""
+    """Return a process group of both processes that is unknown to Outpace."""
     store, rank = c10d.FileStore(str(folder / "store"), 2), dist.get_rank()
     options = c10d.ProcessGroupGloo._Options()
     options._devices = [c10d.ProcessGroupGloo.create_device(hostname="127.0.0.1")]

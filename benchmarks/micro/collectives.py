@@ -1,9 +1,9 @@
 """Scripts for real against DDP: two workers, 25 MB of parameters, over 127.0.0.1.
 
-A step sleeps for 60 ms, as if it computed on a device of its own. HPSGD, with all-reduces stretched
+A step sleeps for 60 ms, as if it computed on a separate device. HPSGD, with all-reduces stretched
 to 180 ms, is compared with workers that never synchronize (PSGD), and SSGD with DDP. A script with
 DDP is run in Outpace, which carries out its collectives, and compared with DDP on Gloo alone. BSP
-with two servers is compared with DDP where a step computes nothing.
+with two servers is compared with DDP with steps that compute nothing.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A training script for the benchmarks: steps of a given length, their gradients there already.
+"""A training script for the benchmarks: steps of a given length with precomputed gradients.
 
 Each rank writes the seconds of its steps to FOLDER/RANK.json. A step sleeps instead of computing,
 as if it left its core to others while a device computes.
@@ -19,7 +19,7 @@ WARM_UP = 5
 
 
 class GivenLoss(torch.autograd.Function):
-    """A loss whose gradient is there already."""
+    """A loss whose gradient was computed before."""
 
     @staticmethod
     def forward(ctx: Any, parameters: torch.Tensor, gradient: torch.Tensor) -> torch.Tensor:
@@ -32,7 +32,7 @@ class GivenLoss(torch.autograd.Function):
 
 
 class GivenModel(torch.nn.Module):
-    """Tensors of equal size, whose gradients are there already."""
+    """Tensors of equal size, whose gradients were computed before."""
 
     def __init__(self, elements: int, tensors: int) -> None:
         super().__init__()

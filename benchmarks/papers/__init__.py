@@ -1,1 +1,1 @@
-"""The experiments of the papers that Outpace unites: published against measured."""
+"""The experiments of the papers that Outpace unites: published compared with measured results."""

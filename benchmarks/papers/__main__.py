@@ -1,16 +1,16 @@
-"""Run experiments of papers and print what was published beside what was measured.
+"""Run experiments of papers and print published together with measured results.
 
-The variants of an experiment are in its YAML file, and the module beside that file judges their
+The variants of an experiment are in its YAML file, and the module in the same folder judges their
 runs: its function `claims` gets the curves of all variants. A module with a function `run` runs its
 experiment itself. Folders of runs and reports go to runs/papers/NAME. If one of several experiments
-fails, the others are run all the same.
+fails, the others are still run.
 
-With `--quick` the module's QUICK reduces an experiment: its verdicts then say that the experiment
-works, not what it shows. `seeds: N` in a YAML file runs every variant on N seeds, and the judge
-gets the runs of all seeds. `--record` keeps each result in results/NAME.json as soon as it is
-measured and writes the tables of all results (RESULTS.md). With `--missing` the experiments that
-have a result of the present code are left out, so `all --record --missing` continues what an
-interrupted command has left. `table` alone writes only the tables.
+With `--quick` the module's QUICK reduces an experiment: its verdicts then only say that the
+experiment works. `seeds: N` in a YAML file runs every variant on N seeds, and the judge gets the
+runs of all seeds. `--record` keeps each result in results/NAME.json as soon as it is measured and
+writes the tables of all results (RESULTS.md). With `--missing` the experiments that have a result
+of the present code are left out, so `all --record --missing` continues after an interrupted
+command. `table` alone writes only the tables.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _all_of(names: Sequence[str], overrides: Sequence[str], options: argparse.Namespace) -> int:
-    """Carry the experiments out, show what all of them found, and return the exit code."""
+    """Carry out the experiments, show all their claims, and return the exit code."""
     found: dict[str, Sequence[Claim]] = {}
     failed: dict[str, str] = {}
     code = 0
@@ -96,7 +96,7 @@ def _all_of(names: Sequence[str], overrides: Sequence[str], options: argparse.Na
         except (OutpaceError, OSError) as error:
             failed[name] = str(error)
             code = max(code, 2 if isinstance(error, ConfigError) else 1)
-        except Exception as error:  # a judge's fault must not cost the results of hours
+        except Exception as error:  # an error in a judge must not lose the results of hours
             traceback.print_exc()
             failed[name] = f"{type(error).__name__}: {error}"
             code = max(code, 1)

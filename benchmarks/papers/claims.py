@@ -1,4 +1,4 @@
-"""Claims of a paper beside what was measured here, and whether the two agree."""
+"""Claims of a paper together with the measurements here, and whether the two agree."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Final, Literal
 from rich.console import Console
 from rich.table import Table
 
-# The seeds do not tell whether the measurement agrees.
+# It cannot be decided from the seeds whether the measurement agrees.
 UNDECIDED: Final = "undecided"
 Verdict = bool | Literal["undecided"]
 
@@ -21,8 +21,8 @@ class Claim:
     """A claim that is judged.
 
     where: figure or section, or the experiment. agrees: None if it is shown for information,
-    UNDECIDED if the seeds do not tell. margin: how near the measurement must come; None if it must
-    only be in the published order.
+    UNDECIDED if the seeds do not decide. margin: how near the measurement must come; None if it
+    must only be in the published order.
     """
 
     where: str

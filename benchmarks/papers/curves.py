@@ -40,10 +40,10 @@ class Curve:
         return math.inf if self.error else sum(last) / len(last)
 
     def seconds_above(self, loss: float) -> float:
-        """Return how long the loss was larger in all, infinite if it was never that small.
+        """Return the total time with a larger loss; infinite if the loss was never that small.
 
-        For a curve that falls, the time when it gets there. Unlike the first time below, it
-        does not take one lucky evaluation of a curve that goes up and down for the rest.
+        For a falling curve this is the time when it reaches the loss. If a curve goes up and down,
+        one lucky evaluation has less effect on this time than on the first time below the loss.
         """
         return self._above(self.seconds, loss)
 
@@ -68,7 +68,7 @@ Experiments = Mapping[str, Experiment]  # by variant
 
 
 def read_curve(folder: Path, name: str | None = None) -> Curve:
-    """Read the curve of a run from its folder; it is called like the folder if not otherwise."""
+    """Read the curve of a run from its folder; its default name is the name of the folder."""
     summary: dict[str, Any] = json.loads((folder / "summary.json").read_text())
     rows = pq.read_table(folder / "metrics.parquet").to_pydict()
     workers = len(summary["iterations"])

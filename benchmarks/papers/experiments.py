@@ -1,4 +1,4 @@
-"""The experiments by name: a YAML file in the folder of its paper, and beside it its judge."""
+"""The experiments by name: YAML file and judge are in the folder of the paper."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ EXPERIMENTS: Final[Mapping[str, Path]] = {
 
 
 def judge_of(name: str) -> ModuleType:
-    """Return the module beside the YAML file of this experiment."""
+    """Return the module in the folder of this experiment's YAML file."""
     path = EXPERIMENTS[name]
     module = path.stem.replace("-", "_")
     return importlib.import_module(f"benchmarks.papers.{path.parent.name}.{module}")

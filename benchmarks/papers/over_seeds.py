@@ -1,4 +1,4 @@
-"""A quantity measured on several seeds, and what the seeds decide about it."""
+"""A quantity measured on several seeds, and the decisions that the seeds allow."""
 
 from __future__ import annotations
 

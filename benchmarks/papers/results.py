@@ -1,8 +1,8 @@
-"""The recorded results of all experiments, and the page of them.
+"""The recorded results of all experiments, and their page.
 
-`results/NAME.json` holds what `--record` measured last: the date, the commit of the code, the
-number of seeds and the claims of one experiment. RESULTS.md has all of them as tables, and the
-README of the benchmarks their summary.
+`results/NAME.json` has the last results of `--record`: the date, the commit of the code, the number
+of seeds and the claims of one experiment. RESULTS.md has all of them as tables, and the README of
+the benchmarks their summary.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FOLDER: Final = Path(__file__).parent / "results"
 PAGE: Final = Path(__file__).parent / "RESULTS.md"
 COMMAND: Final = "python -m benchmarks.papers table"
 _MOST_MET: Final = 10
-_OWN: Final = "goal: "  # begins a claim that no paper makes
+_OWN: Final = "goal: "  # prefix of a claim that no paper makes
 PAPERS: Final = {  # by folder
     "bdsgd": "Bayesian Distributed SGD",
     "fluentps": "FluentPS",
@@ -120,7 +120,7 @@ def _counted(what: str, verdicts: Sequence[str | None]) -> str:
 def _paper(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Return a table for each experiment, below a line that says when it was measured.
 
-    Of more than `_MOST_MET` goals of our own that are met, only the number is given.
+    If more than `_MOST_MET` of our own goals are met, only their number is given.
     """
     lines = []
     for name, each in found.items():

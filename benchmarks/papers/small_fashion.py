@@ -1,4 +1,4 @@
-"""A sixth of Fashion-MNIST in pictures of 14×14, and a network that trains in seconds on a CPU."""
+"""A sixth of Fashion-MNIST as pictures of 14×14, and a network that trains in seconds on a CPU."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""All strategies on six clusters and three tasks, each with a learning rate of its own."""
+"""All strategies on six clusters and three tasks, each with its own learning rate."""

@@ -1,4 +1,4 @@
-"""Compare all strategies on six clusters and three tasks, each with a learning rate of its own.
+"""Compare all strategies on six clusters and three tasks, each with its own learning rate.
 
     python -m benchmarks.strategies                                # what is recorded, what is not
     python -m benchmarks.strategies --record --missing             # hours: all that has no result

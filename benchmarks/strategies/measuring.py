@@ -1,7 +1,7 @@
-"""Measures strategies: the runs that choose a learning rate, then those that count.
+"""Measures strategies: first the runs that choose a learning rate, then the runs that count.
 
-A strategy is measured in one process, and several of them at a time. Results are kept in the order
-of the strategies, each when the results before it are there.
+A strategy is measured in one process, and several of them at a time. Results are saved in the order
+of the strategies, each after all earlier ones.
 """
 
 from __future__ import annotations
@@ -39,18 +39,18 @@ def record(
     *,
     missing: bool = False,
 ) -> None:
-    """Measure the cells and write a file for each into `folder`, anew after each strategy.
+    """Measure the cells and write a file for each into `folder`, again after each strategy.
 
     Args:
         origin: date and commit, see `benchmarks.recorded.origin`.
-        processes: strategies at a time.
-        missing: keep the strategies that have a result with the present settings, whatever code it
-            was made with.
+        processes: number of strategies that are measured at a time.
+        missing: do not repeat strategies that have a result with the present settings, even if
+            other code made it.
 
     Raises:
-        ConfigError: if a cell's data are not there, before anything is run; or if a strategy cannot
-            be run.
-        RunError: if a run fails in another way than by divergence.
+        ConfigError: if the data of a cell are missing, before anything is run; or if a strategy
+            cannot be run.
+        RunError: if a run fails for another reason than divergence.
     """
     known = {cell.name: read(cell, folder) if missing else None for cell in cells}
     outcomes = [_begun(known[cell.name], cell, origin) for cell in cells]
@@ -83,7 +83,7 @@ def measure(cell: Cell, limit_s: float, candidate: Candidate) -> Measured:
     """Measure one strategy.
 
     Args:
-        cell: with the paths of its data, see `suite.with_data`.
+        cell: the cell with the paths of its data, see `suite.with_data`.
         limit_s: the longest run, in virtual time.
     """
     begun, diverged = time.process_time(), 0
@@ -127,7 +127,7 @@ def longest_s(cell: Cell, bsp: Measured) -> float:
 
 
 def _begun(known: Outcome | None, cell: Cell, origin: Mapping[str, str]) -> Outcome:
-    """Return what is known of a cell, to continue with; its commits are all that made it."""
+    """Return the known results of a cell, to continue with; its commits are all that made them."""
     if known is None:
         return Outcome(cell, origin)
     commits = known.origin["commit"].split(", ")

@@ -24,8 +24,8 @@ class Measured:
 
     Attributes:
         times: for each seed, the virtual time to the target, or the length of the run without it.
-        cpu_s: processor time of all its runs.
-        diverged: runs that diverged, mostly in the search for the rate.
+        cpu_s: processor time of all its runs, in seconds.
+        diverged: number of runs that diverged, mostly in the search for the rate.
     """
 
     candidate: Candidate
@@ -48,7 +48,7 @@ class Measured:
         return mean_time([time for _, time in self.times])
 
     def relative_to(self, other: Measured) -> Estimate:
-        """Return the time in times of the other strategy's, over pairs of equal seeds."""
+        """Return the time divided by the other strategy's, over pairs of equal seeds."""
         return ratio_of([time for _, time in self.times], [time for _, time in other.times])
 
     def plain(self) -> dict[str, Any]:
@@ -125,9 +125,9 @@ class Outcome:
 
     @property
     def alike(self) -> list[Measured]:
-        """The strategies that the seeds do not tell apart from the best, which is not among them.
+        """The strategies, without the best, that these seeds do not distinguish from the best.
 
-        The interval of their time over the best one's contains 1.
+        The interval of their time divided by the best one's contains 1.
         """
         winner = self.best
         if winner is None:
@@ -136,7 +136,7 @@ class Outcome:
         return [each for each in others if not each.relative_to(winner).excludes(1.0)]
 
     def relative(self, strategy: Measured) -> Estimate:
-        """Return the time of a strategy in times of BSP's."""
+        """Return the time of a strategy divided by BSP's."""
         return NOTHING if self.bsp is None else strategy.relative_to(self.bsp)
 
     def having(self, measured: Measured) -> Outcome:
@@ -164,7 +164,7 @@ def save(outcome: Outcome, folder: Path = FOLDER) -> None:
 
 
 def read(cell: Cell, folder: Path = FOLDER) -> Outcome | None:
-    """Return what is recorded of a cell; None if nothing is, or if its settings were others."""
+    """Return the recorded outcome of a cell; None if there is none, or only with other settings."""
     path = path_of(cell, folder)
     if not path.is_file():
         return None
@@ -182,7 +182,7 @@ def _same(one: Candidate, other: Candidate | None) -> bool:
 
 
 def settings_of(cell: Cell) -> dict[str, Any]:
-    """Return what the results of a cell depend on, as plain data with paths as in the files."""
+    """Return the settings that the results of a cell depend on, as plain data."""
     settings = {
         "configuration": dict(cell.data),
         "seeds": cell.seeds,
@@ -194,5 +194,5 @@ def settings_of(cell: Cell) -> dict[str, Any]:
 
 
 def results(cells: Sequence[Cell], folder: Path = FOLDER) -> list[Outcome]:
-    """Return what is recorded of these cells; without those of which nothing is."""
+    """Return the recorded outcomes of these cells, without cells that have none."""
     return [found for cell in cells if (found := read(cell, folder)) is not None]

@@ -5,7 +5,7 @@ four times and a quarter of it. While the best one is the highest or the lowest 
 by factors of 4; then the factor between the best rate and its neighbours is halved to 2, and to √2.
 So every strategy gets the same number of runs, wherever its rate is.
 
-A run of the search ends when it has taken half as long again as the best one so far.
+A run of the search ends when it has taken 1.5 times as long as the best one so far.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from typing import Final
 from outpace.support.estimates import TimeTo
 
 _UNIT: Final = math.sqrt(2)  # the finest step
-_FIRST: Final = 4  # units of the first step: 4 times
+_FIRST: Final = 4  # units of the first step, which is a factor of 4
 _PATIENCE: Final = 1.5  # times the best run so far
 
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """A run that is wanted: one learning rate on one seed, for at most so long."""
+    """A run to be made: one learning rate on one seed, with a time limit."""
 
     rate: float
     seed: int
@@ -33,7 +33,7 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A run of the search and what it found."""
+    """A run of the search and its result."""
 
     rate: float
     seed: int
@@ -65,9 +65,9 @@ def search(
 
     Args:
         runs: rates to try, on the first seed.
-        finalists: so many of the best rates are run on the other seeds as well; the one with the
+        finalists: number of the best rates that are also run on the other seeds; the rate with the
             smallest mean is chosen.
-        limit_s: of a run, in virtual time.
+        limit_s: limit of a run, in virtual time.
         run: makes a run, and returns its time to the target.
     """
     times: dict[int, TimeTo] = {}  # by place on the grid, in units
@@ -92,14 +92,14 @@ def search(
 
 
 def rate_at(first: float, place: int) -> float:
-    """Return the rate at a place of the grid, with three digits, so that it reads well."""
+    """Return the rate at a place of the grid, rounded to three digits."""
     return float(f"{first * _UNIT**place:.3g}")
 
 
 def following(times: Mapping[int, TimeTo]) -> int:
     """Return the next place to try.
 
-    Where no rate has reached the target, lower ones are tried: stale gradients need lower rates.
+    If no rate has reached the target, lower ones are tried: stale gradients need lower rates.
     """
     for place in (0, _FIRST, -_FIRST):
         if place not in times:
@@ -121,7 +121,7 @@ def _limit_s(limit_s: float, times: Iterable[TimeTo]) -> float:
 
 
 def _best_first(times: Mapping[int, TimeTo]) -> list[int]:
-    """Return the places by time; those without the target last, by distance from the best."""
+    """Return the places by time; places that missed the target last, by distance from the best."""
     best = min(times, key=lambda place: _cost(times[place]))
     return sorted(times, key=lambda place: (_cost(times[place]), abs(place - best)))
 

@@ -1,8 +1,8 @@
 """The regret of `outpace advise`: how much later its strategy reaches the target than the best.
 
-The suite is the exhaustive search, and the best is its best. Both strategies are run again on seeds
-that neither the search nor the advice has seen, because a strategy that was the best of many on
-some seeds is partly the best by chance.
+The suite is an exhaustive search, and the best strategy is the best in its results. Both strategies
+are run again on seeds that neither the search nor the advice has seen, because the best of many
+strategies on some seeds is partly the best by chance.
 """
 
 from __future__ import annotations
@@ -34,15 +34,15 @@ _FRESH: Final = (3000, 3001, 3002, 3003, 3004, 3005, 3006, 3007)
 
 @dataclass(frozen=True, slots=True)
 class Regret:
-    """The advice for a cell beside the suite's best strategy.
+    """The advice for a cell, compared with the suite's best strategy.
 
     Attributes:
-        cell: its name.
-        best: the best strategy, in words.
-        advised: the advised one, in words.
-        times: of the advised strategy, on the fresh seeds.
-        best_times: of the best one, on the same seeds.
-        origin: `date` and `commit`; empty if the result is not kept.
+        cell: name of the cell.
+        best: the best strategy, as text.
+        advised: the advised strategy, as text.
+        times: times of the advised strategy, on the fresh seeds.
+        best_times: times of the best strategy, on the same seeds.
+        origin: `date` and `commit`; empty if the result is not saved.
     """
 
     cell: str
@@ -65,9 +65,9 @@ def advised(cell: Cell, folder: Path, budget: str | None) -> dict[str, Any]:
     """Return the configuration that `outpace advise` recommends for this cell.
 
     Args:
-        cell: with the paths of its data.
+        cell: the cell with the paths of its data.
         folder: a new folder, for the advice.
-        budget: of the advice, as on its command line; None: until it is complete.
+        budget: time limit of the advice, as on its command line; None: until it is complete.
 
     Raises:
         RunError: if there is no advice.
@@ -95,7 +95,7 @@ def regret(outcome: Outcome, recommended: Mapping[str, Any], cell: Cell, process
     """Run the recommended configuration and the suite's best strategy on fresh seeds.
 
     Args:
-        cell: that of the outcome, with the paths of its data.
+        cell: the cell of the outcome, with the paths of its data.
 
     Raises:
         RunError: if the suite has no best strategy on this cell, or a run fails.
@@ -145,14 +145,14 @@ def keep(found: Regret, cell: Cell, origin: Mapping[str, str], folder: Path = FO
 
 
 def kept(cells: Sequence[Cell], folder: Path = FOLDER) -> list[Regret]:
-    """Return the regrets that are kept of these cells, in their order."""
+    """Return the saved regrets of these cells, in the order of the cells."""
     found = []
     for cell in cells:
         if not (path := path_of(cell, folder)).is_file():
             continue
         data = json.loads(path.read_text("utf-8"))
         if data["settings"] != settings_of(cell):
-            continue  # of other runs than those of the present suite
+            continue  # the regret belongs to other runs than the present suite's
         times, best_times = (tuple(map(time_of, data[name])) for name in ("times", "best_times"))
         origin = {name: data[name] for name in ("date", "commit")}
         found.append(Regret(cell.name, data["best"], data["advised"], times, best_times, origin))
@@ -160,13 +160,13 @@ def kept(cells: Sequence[Cell], folder: Path = FOLDER) -> list[Regret]:
 
 
 def overall(found: Sequence[Regret]) -> Estimate:
-    """Return the time of the advised strategies over that of the best ones, by pairs of seeds."""
+    """Return the time of the advised strategies divided by the best ones', by pairs of seeds."""
     times = [time for each in found for time in each.times]
     return ratio_of(times, [time for each in found for time in each.best_times])
 
 
 def goal_met(found: Sequence[Regret]) -> bool | None:
-    """True if the regret is at most the goal, False if it is more, None if the seeds cannot say."""
+    """True if the regret is at most the goal, False if it is more, None if undecided."""
     ratio = overall(found)
     if ratio.high is not None and ratio.high <= 1 + GOAL:
         return True
@@ -174,7 +174,7 @@ def goal_met(found: Sequence[Regret]) -> bool | None:
 
 
 def judged(found: Sequence[Regret]) -> str:
-    """Return all regrets as a table, with that of all cells together."""
+    """Return all regrets as a table, with a row for all cells together."""
     return "\n".join([HEAD, *(each.line for each in found), "", f"Together {verdict(found)}"])
 
 

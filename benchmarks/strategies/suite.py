@@ -1,4 +1,4 @@
-"""The cells of the suite: a cluster and a task each, as suite.yaml and clusters/ describe them."""
+"""The cells of the suite: each has a cluster and a task, described in suite.yaml and clusters/."""
 
 from __future__ import annotations
 
@@ -36,8 +36,8 @@ class Tuning:
     """How the learning rate of a strategy is chosen.
 
     Attributes:
-        runs: with different rates, on the first seed.
-        finalists: rates that are run on the other seeds, too.
+        runs: number of runs with different rates, on the first seed.
+        finalists: number of rates that are also run on the other seeds.
     """
 
     runs: int
@@ -47,7 +47,7 @@ class Tuning:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """A cluster and a task, with what all runs on them have in common.
+    """A cluster and a task, with the settings that all runs on them have in common.
 
     Attributes:
         data: a configuration without `sync`, `seed` and `stop`.
@@ -103,7 +103,7 @@ class Cell:
 def cells(patterns: Sequence[str] = ("*",), source: Path = HERE / "suite.yaml") -> list[Cell]:
     """Return the cells whose name TASK/CLUSTER matches one of the patterns, tasks first.
 
-    A pattern without a slash is that of a task or of a cluster.
+    A pattern without a slash matches a task or a cluster.
 
     Raises:
         ConfigError: if a pattern matches no cell, or the file cannot be read.
@@ -154,7 +154,7 @@ def with_data(cell: Cell) -> Cell:
     """Return the cell with the paths of its data sets; convert the recorded job for replay.
 
     Raises:
-        ConfigError: if a file is not where OUTPACE_DATA says.
+        ConfigError: if a file is not in the folder OUTPACE_DATA.
     """
     data = dict(cell.data)
     if "path" in data["task"]:

@@ -23,7 +23,7 @@ def summary(
 
     Args:
         cells: names of all cells of the suite.
-        regrets: of `outpace advise`, for some of the cells.
+        regrets: regrets of `outpace advise`, for some of the cells.
     """
     complete = [each for each in outcomes if each.complete]
     known = {each.cell.name for each in complete}
@@ -57,7 +57,7 @@ def page(outcomes: Sequence[Outcome], regrets: Sequence[Regret] = ()) -> str:
 
 
 def _grouped(names: Sequence[str], cells: Sequence[str]) -> str:
-    """Return names TASK/CLUSTER by task; a task of which all cells are named, by itself."""
+    """Return names TASK/CLUSTER by task; `all of TASK` if all its cells are named."""
     groups = []
     for task in dict.fromkeys(name.partition("/")[0] for name in names):
         clusters = [name.partition("/")[2] for name in names if name.startswith(f"{task}/")]
@@ -84,7 +84,7 @@ def _dated(outcomes: Sequence[Outcome]) -> str:
 def best(outcomes: Sequence[Outcome]) -> list[str]:
     """Return a table of the best strategy of each cell: clusters in rows, tasks in columns.
 
-    Below it stands what its numbers mean.
+    The text below the table explains its numbers.
     """
     tasks = list(dict.fromkeys(each.cell.task for each in outcomes))
     by_name = {each.cell.name: each for each in outcomes}

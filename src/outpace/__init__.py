@@ -14,7 +14,8 @@ from __future__ import annotations
 from outpace.support.exports import lazily
 from outpace.support.version import __version__
 
-# On first use: `outpace --help` need not wait for torch. The names are in `__init__.pyi`.
+# Imported on first use, so that `outpace --help` need not wait for torch. The names are in
+# `__init__.pyi`.
 __getattr__, _names = lazily(__name__, __file__)
 __all__ = ["__version__", *_names]
 

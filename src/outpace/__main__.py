@@ -13,7 +13,8 @@ def main() -> None:
     """Run the command line."""
     collect_rarely()
     try:
-        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not ignored
+        # the signal is not ignored
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, _interrupt)
         from outpace.cli import main as run
 
@@ -21,12 +22,12 @@ def main() -> None:
     except KeyboardInterrupt:
         sys.exit(130)
     finally:
-        gc.freeze()  # else Python looks through all objects as it ends, which takes 0.5 s
+        gc.freeze()  # otherwise Python searches all objects at its end, which takes 0.5 s
 
 
 def _interrupt(_: int, frame: FrameType | None) -> None:
-    # While they are imported, libraries lose exceptions or replace them. Nothing has started
-    # yet, so the process may simply end.
+    # During their import, libraries lose exceptions or replace them. Nothing has started yet, so
+    # the process may simply end.
     while frame is not None:
         name = frame.f_globals.get("__name__", "")
         if frame.f_code.co_name == "<module>" and name.startswith("outpace."):

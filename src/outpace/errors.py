@@ -1,7 +1,7 @@
-"""The errors that a user can see. Each message says what was wrong, where, and what to do.
+"""The errors that a user can see. Each message names the error and its place, and says what to do.
 
-The command line prints the message alone and exits with `exit_code`: 2 where
-nothing was started because the input was wrong, 1 where a run failed on its way.
+The command line prints only the message and exits with `exit_code`: 2 if nothing was started
+because the input was wrong, 1 if a run failed after it had started.
 """
 
 import difflib
@@ -9,12 +9,12 @@ import re
 from collections.abc import Iterable
 from typing import Final
 
-_ERRNO: Final = re.compile(r"\[[Ee]rrno \d+\] ")  # of Python, and of pyarrow
+_ERRNO: Final = re.compile(r"\[[Ee]rrno \d+\] ")  # codes of errors of Python and of pyarrow
 _CODEC: Final = re.compile(r"'utf-8' codec can't decode bytes? (\S+) in position (\S+): [a-z ]+")
 
 
 def in_words(text: str) -> str:
-    """Return a message without the codes of the errors of Python in it."""
+    """Return a message without the codes of Python's errors in it."""
     return _CODEC.sub(r"it is not UTF-8 text (byte \1 at \2)", _ERRNO.sub("", text))
 
 
@@ -28,11 +28,11 @@ class OutpaceError(Exception):
 
 
 class OutpaceWarning(RuntimeWarning):
-    """Something about a run that its user should know. The run continues."""
+    """A warning about a run, which continues."""
 
 
 class ConfigError(OutpaceError):
-    """The configuration, or something it names, is wrong. Nothing was started."""
+    """The configuration, or a file or function that it names, is wrong. Nothing was started."""
 
 
 class RunError(OutpaceError):
@@ -54,7 +54,7 @@ class ProtocolError(RunError):
 
 
 def nearest(word: object, known: Iterable[str]) -> str | None:
-    """Return the known word that a mistyped one is most like; None if there is none."""
+    """Return the known word that is most similar to a mistyped one; None if none is similar."""
     return next(iter(difflib.get_close_matches(str(word), sorted(known), n=1, cutoff=0.6)), None)
 
 

@@ -32,17 +32,17 @@ def attach(model: ModelT, optimizer: OptimizerT, **kept: Any) -> tuple[ModelT, O
 
     With servers, `optimizer.step()` pushes gradients and pulls parameters. The servers do the
     optimizer's steps, with the current settings of its groups. They hold its state, which
-    `optimizer.state_dict()` fetches and `optimizer.load_state_dict()` replaces. Without
-    servers, it exchanges gradients or parameters with the other workers.
+    `optimizer.state_dict()` fetches and `optimizer.load_state_dict()` replaces. Without servers,
+    the step exchanges gradients or parameters with the other workers.
 
     Args:
         model: the model; its parameters that are in the optimizer's groups are shared.
         optimizer: the optimizer, with all its parameter groups.
-        kept: what else the script keeps and a checkpoint saves, such as `scheduler=scheduler`:
-            objects with the methods `state_dict` and `load_state_dict`.
+        kept: further objects that a checkpoint saves, such as `scheduler=scheduler`: objects with
+            the methods `state_dict` and `load_state_dict`.
 
-    A script for `DistributedDataParallel` needs this call for checkpoints only. It gives the model
-    that is wrapped already, and the run begins here.
+    A script with `DistributedDataParallel` needs this call for checkpoints only. It passes the
+    wrapped model, and the run begins here.
 
     Returns:
         The given model and optimizer, to be used as before.
@@ -99,13 +99,15 @@ def log(loss: Any = None, accuracy: Any = None, **scalars: Any) -> None:
 
     Each call is a row of `metrics.parquet` with the time, this worker and the number of its steps
     so far. The report shows the curves of `loss`, `test_loss` and `accuracy`; trackers get
-    everything. If several workers log, the curve of the run is that of the lowest rank.
+    everything. If several workers log, the curve of the run is the curve of the worker with the
+    lowest rank.
 
     Args:
         loss: a training loss, in the column `train_loss`.
-        accuracy: a test accuracy in [0, 1], which `stop.target_accuracy` ends the run at.
-        scalars: `test_loss`, and anything else, in columns of their own. A value is a number, or a
-            tensor or array with one element. NaN and infinity are kept, but count for no curve.
+        accuracy: a test accuracy in [0, 1]; `stop.target_accuracy` ends the run when it is reached.
+        scalars: `test_loss`, and any other values, each in a separate column. A value is a number,
+            or a tensor or array with one element. NaN and infinity are recorded, but count for no
+            curve.
 
     Raises:
         ConfigError: if a value is not a number, a name cannot be a column, an accuracy is not in
@@ -126,14 +128,14 @@ def log(loss: Any = None, accuracy: Any = None, **scalars: Any) -> None:
 
 @contextmanager
 def untimed() -> Iterator[None]:
-    """Mark computation that is no part of an iteration, such as an evaluation.
+    """Mark computation that is not part of an iteration, such as an evaluation.
 
         with outpace.untimed():
             accuracy = evaluate(model)
         outpace.log(accuracy=accuracy)
 
-    In a real run it takes its time, but is not counted as time to compute a gradient. In virtual
-    time it takes none. The context has no effect when the script runs alone.
+    In a real run this computation takes time, but does not count as time to compute a gradient. In
+    virtual time it takes no time. The context has no effect when the script runs alone.
 
     Raises:
         ConfigError: if the script calls `optimizer.step()` in this context.
@@ -146,11 +148,11 @@ def untimed() -> Iterator[None]:
 
 
 def output_dir() -> Path:
-    """Return a folder for files of this script, which exists.
+    """Return an existing folder for files of this script.
 
     In a run it is `files/worker-N` in the run's folder, so that workers and variants of a
-    comparison write different files. A run that is kept in memory has `files/worker-N` in the
-    current folder. When the script runs alone it is the current folder.
+    comparison write different files. If a run has no folder, it is `files/worker-N` in the current
+    folder. When the script runs alone it is the current folder.
 
     Raises:
         ConfigError: if the folder cannot be made.
@@ -176,7 +178,7 @@ def rank() -> int:
 def world_size() -> int:
     """Return the number of workers; 1 when the script runs alone.
 
-    After `outpace scale` the script begins again with another number.
+    After `outpace scale` the script begins again with the new number.
     """
     _in_a_run()
     return HERE.workers
@@ -187,9 +189,9 @@ def sampler(
 ) -> torch.utils.data.DistributedSampler[Any]:
     """Return a sampler of this worker's share of the dataset, for a DataLoader.
 
-    Call its `set_epoch` in each epoch. The arguments are those of `DistributedSampler`. The batch
-    size of a DataLoader that uses the sampler is part of the records of the run. Under torchrun
-    alone it shares the data out among the processes of torch.distributed.
+    Call its `set_epoch` in each epoch. The arguments are the same as for `DistributedSampler`. The
+    batch size of a DataLoader that uses the sampler is part of the records of the run. Without
+    Outpace, under torchrun, the sampler divides the data among the processes of torch.distributed.
 
     Raises:
         ConfigError: if the dataset has no length.
@@ -219,8 +221,8 @@ def sampler(
 def finish() -> None:
     """Leave the run, wait until all workers have left, and load the final parameters.
 
-    A script that ends without this call leaves too, with the parameters of its last pull.
-    The call has no effect when the script runs alone.
+    A script that ends without this call also leaves, with the parameters of its last pull. The call
+    has no effect when the script runs alone.
     """
     if HERE.worker is not None:
         from outpace.engine.scripts.ending import letting_it_end
@@ -260,14 +262,14 @@ def _in_a_run() -> bool:
 
 
 def _is_distributed_alone() -> bool:
-    """True if the script uses torch.distributed, and no launcher of Outpace has started it."""
+    """True if the script uses torch.distributed and was not started by a launcher of Outpace."""
     if HERE.attach is not None or CONNECT in os.environ:
         return False
     return torch.distributed.is_available() and torch.distributed.is_initialized()
 
 
 def _say_errors_in_words() -> None:
-    """Print errors of the run as one line, without a traceback: the script is not at fault."""
+    """Print errors of the run in one line, without a traceback: the script is not at fault."""
     before = sys.excepthook
 
     def hook(kind: type[BaseException], error: BaseException, trace: TracebackType | None) -> None:

@@ -1,4 +1,4 @@
-"""`python -m benchmarks.NAME`: it runs for seconds, and writes what it measured."""
+"""`python -m benchmarks.NAME`: a part runs for some seconds and writes its measurements."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def own_folder(tmp_path, monkeypatch):
     ],
 )
 def test_a_benchmark_measures_something(main, words, tmp_path, capsys):
-    """The parts that take longer are tried by whoever measures them."""
+    """Runs the short parts only, since the longer ones are tried when they are measured."""
     path = tmp_path / "found.json"
     assert main([*words, "--quick", "--json", str(path)]) in (0, 1)  # so short runs may miss goals
     if "left out: " in (said := capsys.readouterr().err):

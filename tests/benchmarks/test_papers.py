@@ -73,5 +73,5 @@ def test_late_replies_delay_as_their_closed_form_says():
     everybody, one_spare = LateReplies(32, 32, 0.0016, 4.0), LateReplies(2, 2, 0.3, 4.0)
     assert everybody.of_quorum(32) == pytest.approx(1 - (1 - 0.0016) ** 992)
     both, one = 0.3**2, 2 * 0.3 * 0.7
-    left = 1 / 0.3  # until the other is late, too
+    left = 1 / 0.3  # until the other one is also late
     assert 1 / one_spare.of_quorum(1) == pytest.approx((1 + one * left) / (both + one))

@@ -1,4 +1,4 @@
-"""The tables of the pages are those of the recorded results."""
+"""The tables of the pages agree with the recorded results."""
 
 from __future__ import annotations
 

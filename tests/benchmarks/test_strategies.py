@@ -15,7 +15,7 @@ from outpace.support.estimates import TimeTo
 
 
 def searched(time_of, first=0.4, runs=7, limit_s=30.0):
-    """Return the trials of a search on one seed, and what it chose; time_of a rate, in s."""
+    """Return the trials of a search on one seed, and its choice. time_of: seconds by rate."""
     trials = []
 
     def run(trial):

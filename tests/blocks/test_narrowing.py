@@ -55,4 +55,4 @@ def test_what_is_known_to_be_finite_stays_known():
     pieces = Pieces([torch.ones(2, dtype=torch.bfloat16)] * 2, True, is_shared=True)
     came = widened(pieces, torch.float32)
     assert came.finite is True
-    assert not came.is_shared  # it has memory of its own
+    assert not came.is_shared  # it has separate memory

@@ -13,7 +13,7 @@ SLICES = [slice(0, 4), slice(4, 8), slice(8, 12)]  # the second tensor is in two
 
 def test_a_part_is_complete_with_the_last_tensor_that_has_a_piece_of_it():
     ready = Readiness(LAYERS, SLICES)
-    for _ in range(2):  # anew in each iteration
+    for _ in range(2):  # again in each iteration
         ready.begin()
         assert [ready.made(number) for number in (3, 2, 1, 0)] == [[2], [], [1], [0]]
     ready.begin()

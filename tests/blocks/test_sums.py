@@ -1,4 +1,4 @@
-"""The tree of a sum: it depends on which workers contributed, not on when."""
+"""The tree of a sum: it depends on the workers that contributed, not on the time."""
 
 import pytest
 import torch

@@ -1,4 +1,4 @@
-"""outpace doctor: what it finds, and what makes Outpace unusable."""
+"""`outpace doctor`: its findings, and the ones that make Outpace unusable."""
 
 from __future__ import annotations
 

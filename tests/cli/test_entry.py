@@ -67,7 +67,7 @@ def test_ctrl_c_on_an_import_ends_it_quietly(module, swallowed):
     assert ended.stderr == ""
 
 
-# Runs a command in a new Python, and says on the last line which of these modules it has imported.
+# Runs a command in a new Python; the last line names the modules from this list that it imported.
 IMPORTS = """
 import sys
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""outpace examples: what a newcomer with the package alone starts from."""
+"""`outpace examples`: the files with which a user of the package begins."""
 
 from __future__ import annotations
 

@@ -116,7 +116,7 @@ def test_without_its_variants_a_comparison_is_one_run(here, capsys):
 
 @contextlib.contextmanager
 def nothing_reads(monkeypatch: pytest.MonkeyPatch, stream: str) -> Iterator[None]:
-    """The stream is a pipe that nothing reads, as after `| head`."""
+    """Replace the stream by a pipe that nothing reads, as after `| head`."""
     reader, writer = os.pipe()
     os.close(reader)
     with os.fdopen(writer, "w") as pipe:
@@ -157,7 +157,7 @@ def test_a_command_whose_output_nothing_reads_ends_quietly(here, monkeypatch, ca
     ],
 )
 def test_the_fork_server_of_a_study_is_started_before_progress_bars(here, monkeypatch, command):
-    """They have a thread, and a process with several threads cannot be copied."""
+    """Progress bars have a thread, and a process with several threads cannot be copied."""
     order = []
 
     def bars(wanted):

@@ -1,4 +1,4 @@
-"""The command line: what it writes, what it refuses and how."""
+"""The command line: its output, its refusals and their messages."""
 
 from __future__ import annotations
 
@@ -270,7 +270,7 @@ def test_an_interrupted_run_leaves_a_valid_folder_marked_partial(here, warm):
         summary = here / "run" / files.SUMMARY
         while process.poll() is None and not summary.exists():
             time.sleep(0.001)  # the folder is there as soon as the run starts
-        for _ in range(2):  # impatience: the folder is completed all the same
+        for _ in range(2):  # a second Ctrl-C: the folder is still completed
             process.send_signal(signal.SIGINT)
         _, errors = process.communicate()
     finally:

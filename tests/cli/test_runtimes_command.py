@@ -1,4 +1,4 @@
-"""outpace runtimes: what it writes and says, what it refuses and how."""
+"""`outpace runtimes`: its files and output, its refusals and their messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""outpace scale: a running run is asked for another number of servers."""
+"""`outpace scale`: requests another number of servers from a running run."""
 
 from __future__ import annotations
 

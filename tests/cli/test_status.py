@@ -1,4 +1,4 @@
-"""outpace status: what is said of a run, from its folder."""
+"""`outpace status`: the description of a run, from its folder."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def failed(out, **changes):
 
 
 def killed(out):
-    """Make of the folder of a run that failed one of a run that was killed."""
+    """Change the folder of a run that failed as if the run had been killed."""
     summary = files.read_summary(out)
     files.write_summary(out, {**summary, "status": "partial", "error": files.KILLED})
 

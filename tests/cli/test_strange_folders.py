@@ -1,4 +1,4 @@
-"""Folders of strangers: no command leaves them, waits for ever, or ends in a traceback."""
+"""Malicious folders: no command writes elsewhere, waits forever, or ends in a traceback."""
 
 from __future__ import annotations
 
@@ -103,7 +103,7 @@ def made(tmp_path_factory):
 
 @pytest.fixture
 def run(made, tmp_path, monkeypatch):
-    """A copy of it, beside a folder of the user."""
+    """Return a copy of the folder, in a folder that also has another folder of the user."""
     monkeypatch.setattr(recorded_run.RecordedRun, "_report", lambda *_: None)
     monkeypatch.setattr(os, "fsync", lambda _: None)
     outside = tmp_path / "outside"
@@ -117,7 +117,7 @@ def run(made, tmp_path, monkeypatch):
 
 
 def named(run: Path, name: str) -> str:
-    """Return the name with that of the last checkpoint in it."""
+    """Return the name, with the name of the last checkpoint inserted."""
     return name.replace("LAST", f"{committed.committed(run)[-1]:06d}")
 
 
@@ -132,7 +132,7 @@ def is_file(path: Path) -> bool:
 def require_harmless(
     run: Path, capsys, exit_codes: tuple[int, ...] = (0, 2), commands=COMMANDS
 ) -> list[int]:
-    """All commands on a copy of this folder end well, or in a line; nothing else is changed."""
+    """Require that all commands succeed or print one line, and change only this folder."""
     outside = run.parent.parent / "outside"
     before = content(outside)
     found = []

@@ -110,7 +110,7 @@ GAMMA = 8
 
 
 def costing(k):
-    """A network in which a ring of four takes k·T."""
+    """Return a network in which a ring of four takes k·T."""
     return {"latency_s": k * T / 6}
 
 
@@ -147,7 +147,7 @@ def test_hpsgd_in_the_time_of_a_round_of_local_sgd(k, commit):
 
 @pytest.mark.parametrize("k", [0, 1, 3, 7, 8, 12])
 def test_a_round_of_overlapped_diloco_takes_its_steps_or_its_synchronization(k):
-    """Whichever is longer; the last synchronization has no steps beside it."""
+    """The longer one counts; there are no steps during the last synchronization."""
     every, rounds = 8, 3
     result = run(
         {"kind": "diloco", "every": every, "overlap": True},

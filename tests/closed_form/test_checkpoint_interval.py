@@ -1,9 +1,9 @@
 """The cost of failures with checkpoints, against a closed form (Young 1974, Daly 2006).
 
-All processes begin again D seconds after a failure, which come at the constant rate 1/M while the
-run goes. A segment of work between two checkpoints takes s seconds, and is repeated from its
-beginning. The expected time for a segment is then (M + D)·(exp(s/M) − 1): of renewal
-theory, as in Daly 2006, eq. 13, where failures can also hit a restart.
+All processes begin again D seconds after a failure, and failures come at the constant rate 1/M. A
+segment of work between two checkpoints takes s seconds, and is repeated from its beginning. The
+expected time for a segment is then (M + D)·(exp(s/M) − 1), by renewal theory; in Daly 2006, eq. 13,
+restarts can also fail.
 """
 
 import math
@@ -19,7 +19,7 @@ SEEDS = 12
 
 
 def run(every: int, seed: int) -> outpace.Result:
-    """Run BSP with a checkpoint after every so many iterations of one second."""
+    """Run BSP with a checkpoint every `every` iterations of one second."""
     return outpace.simulate(
         {
             "task": {"kind": "timing", "parameters": 2},
@@ -48,7 +48,8 @@ def test_goodput_under_random_failures_is_that_of_the_closed_form():
     goodputs = [run(20, seed).summary["faults"]["goodput"] for seed in range(SEEDS)]
     error = statistics.stdev(goodputs) / math.sqrt(SEEDS)
     expected = ITERATIONS * STEP_S / expected_s(20)
-    assert error < 0.01  # so that a model without repeated work, 6 % off, would be told apart
+    # so that a model without repeated work, which is wrong by 6 %, would be rejected
+    assert error < 0.01
     assert statistics.mean(goodputs) == pytest.approx(expected, abs=3 * error)
 
 

@@ -62,7 +62,7 @@ def train(optimizer: dict[str, Any], **changes: Any):
 
 
 def plain_quadratic(make, schedule=None) -> torch.Tensor:
-    """½ Σ λ·w² from w = 1 in one process."""
+    """Return the parameters after minimising ½ Σ λ·w² from w = 1 in one process."""
     w = torch.nn.Parameter(torch.ones(len(EIGENVALUES), dtype=torch.float64))
     optimizer = make([w])
     scheduler = schedule(optimizer) if schedule else None

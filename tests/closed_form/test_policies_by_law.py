@@ -1,4 +1,4 @@
-"""Policies against each other where they must coincide, and against numbers by hand."""
+"""Policies that must coincide are compared with each other, others with numbers by hand."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from outpace.sync.policies.coins import sample_of
 from outpace.sync.shard import View
 
 WORKERS, SERVERS, ITERATIONS = 5, 2, 25
-CHANCE = 1e-4  # of a test failing by chance, if its seed were another one
+CHANCE = 1e-4  # probability of a failure by chance with another seed
 
 
 def outcome(sync):
-    """With real gradients, and messages that need time, so that updates overtake each other."""
+    """Run with real gradients, and with messages that need time, so updates overtake each other."""
     return simulate(
         {
             "task": {"kind": "quadratic", "eigenvalues": [1.0, 0.5, 0.1], "noise": 0.1},
@@ -38,7 +38,7 @@ def outcome(sync):
 
 
 def events(result):
-    """All that happened and when; not what the policies call it, nor in which order at once."""
+    """Return all events and their times, without the order of ties and the policies' names."""
     return sorted(result.trace.drop_columns(["reason", "lead", "bound"]).to_pylist(), key=str)
 
 
@@ -47,7 +47,7 @@ def ssp(buffer, staleness=2):
 
 
 ASP, BSP = {"kind": "asp"}, {"kind": "bsp"}
-# So many gradients never come within the window.
+# This many gradients never arrive within the window.
 SAME = [
     *(
         pair
@@ -143,7 +143,7 @@ def test_each_set_of_other_workers_is_sampled_equally_often(puller, size):
 
 
 def partial_push(timeout_s, factors, iterations=6, quorum=2, **changes):
-    """Workers need 1 s, but for those of these factors; nothing else takes time."""
+    """Run workers that need 1 s times their factor; nothing else takes time."""
     slow = [{"workers": [worker], "factor": factor} for worker, factor in factors.items()]
     return simulate(
         {

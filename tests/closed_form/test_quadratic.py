@@ -26,7 +26,7 @@ def run(*, eigenvalues=(1.0,), noise=0.0, workers=1, lr, updates, sync=None, slo
 
 
 def run_delayed(delay: int, lr: float, updates: int, scale: str = "sum") -> list[float]:
-    """The loss after each update, all gradients (but the first ones) `delay` updates stale."""
+    """Return the loss after each update, if most gradients are `delay` updates stale."""
     workers = delay + 1
     # Worker k starts its second iteration k/N s later than worker 0; from then on they take turns.
     slow = [{"workers": [k], "factor": 1 + k / workers, "until_s": 0.5} for k in range(1, workers)]
@@ -63,5 +63,5 @@ def test_noise_leaves_the_variance_that_theory_has():
     result = run(eigenvalues=[1.0] * size, noise=noise, lr=lr, updates=60)
     variance = float(np.var(result.parameters["w"].numpy()))
     expected = (lr * noise) ** 2 / (1 - (1 - lr) ** 2)
-    # That of a variance estimated from `size` normal numbers is 2/size of its square.
+    # The variance of a variance estimated from `size` normal numbers is 2/size of its square.
     assert variance == pytest.approx(expected, rel=4 * math.sqrt(2 / size))

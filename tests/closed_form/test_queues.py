@@ -54,7 +54,7 @@ def test_throughput_is_that_of_mean_value_analysis(workers, key):
     )
     finished = sum(row["end_ns"] <= until_s * 1e9 for row in rows(result, "iteration"))
     expected = throughput(workers, think_s, serve_s)
-    # The count varies at most as that of a Poisson process of that rate.
+    # The variance of the count is at most that of a Poisson process of this rate.
     error = math.sqrt(expected * until_s) / until_s
     assert finished / until_s == pytest.approx(expected, abs=WITHIN * error)
 
@@ -64,9 +64,10 @@ def test_throughput_is_that_of_mean_value_analysis(workers, key):
     [(200, 0.12, 0.05, 0.2), (800, 0.06, 0.015, 0.05), (400, 0.1, 0.03, 0.1)],
 )
 def test_service_times_grow_with_the_size_of_a_server(size_bytes, push_s, pull_s, update_s):
-    # The server has 400 bytes. Of times for 200, those of messages are 200 · 0.1 ms longer. An
-    # update would be 200 · 1 ms longer, but then less than 0 without any bytes: it doubles. Of
-    # times for 800, that of a push is 400 · 0.1 ms shorter, and that of a pull halves likewise.
+    # The server has 400 bytes. Compared with times for 200 bytes, messages take 200 · 0.1 ms
+    # longer. An update would be 200 · 1 ms longer, but then less than 0 without any bytes: it
+    # doubles. Compared with times for 800 bytes, a push takes 400 · 0.1 ms less, and the time of a
+    # pull halves.
     result = simulated(
         workers=1,
         push_time={"kind": "constant", "mean_s": 0.1},
@@ -97,7 +98,8 @@ def test_an_update_comes_before_its_answers_and_a_pull_that_is_judged_costs_its_
 
 
 def test_pushes_and_pulls_wait_for_each_other_in_the_order_of_arrival():
-    # Four workers at once: push (0.1 s) and pull (0.05 s) of one after those of the other.
+    # Four workers at once: push (0.1 s) and pull (0.05 s) of each worker follow those of the
+    # previous one.
     result = simulated(
         push_time={"kind": "constant", "mean_s": 0.1},
         pull_time={"kind": "constant", "mean_s": 0.05},

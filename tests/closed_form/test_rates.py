@@ -1,7 +1,7 @@
 """Rates and staleness against closed forms, over a window of virtual time.
 
-Every tolerance is a multiple of a standard error, stated where it is used; the windows
-are long enough for it to be a few percent.
+Every tolerance is a multiple of a standard error, which is stated at its use; the windows are so
+long that it is a few percent.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def test_bsp_with_exponential_run_times_takes_the_harmonic_number(workers, serve
         compute={"kind": "exponential", "mean_s": mean_s},
         until_s=until_s,
     )
-    # An iteration lasts as long as the largest of N exponentials: mean H_N/μ, variance
-    # the sum of 1/(kμ)². Renewal theory: so many iterations in the window.
+    # An iteration lasts as long as the largest of N exponentials: mean H_N/μ, variance the sum of
+    # 1/(kμ)². This gives the number of iterations in the window (renewal theory).
     expected = mean_s * sum(1 / k for k in range(1, workers + 1))
     deviation = mean_s * math.sqrt(sum(1 / k**2 for k in range(1, workers + 1)))
     iterations = summary["gradients_applied"] / workers
@@ -79,8 +79,8 @@ def test_soft_ssp_with_two_exponential_workers_matches_its_markov_chain(stalenes
 )
 def test_asp_is_on_average_as_stale_as_it_has_other_workers(workers, compute):
     summary = run({"kind": "asp"}, workers=workers, compute=compute, until_s=1000.0)
-    # Each update of another worker lies in exactly one of my read-to-push windows. So
-    # the mean is N−1 but for the windows open at the end: at most N−1 windows of at most
-    # max staleness updates.
+    # Each update of another worker lies in exactly one of my read-to-push windows. So the mean is
+    # N−1, except for the windows that are open at the end: at most N−1 windows of at most max
+    # staleness updates.
     edge = workers * summary["staleness"]["max"] / summary["gradients_applied"]
     assert summary["staleness"]["mean"] == pytest.approx(workers - 1, abs=edge)

@@ -1,4 +1,4 @@
-"""Strategies without servers against each other, and against the one with servers."""
+"""Strategies without servers are compared with each other, and with a strategy with servers."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ SOME = [{"kind": "local-sgd", "every": 4}, {"kind": "gossip"}, {"kind": "hpsgd"}
 
 @pytest.mark.parametrize("sync", [*SOME, {"kind": "diloco", "every": 4}], ids=lambda s: s["kind"])
 def test_batch_norm_has_the_averages_of_the_model_that_comes_out(sync):
-    """Not those of a worker: the evaluated and written model belongs to none of them."""
+    """Averages of a worker are not used, since the evaluated model belongs to no worker."""
     task = {"kind": "python", "target": f"{TASKS}:normalised_digits"}
     result = run(sync, task=task, network={"latency_s": 0.004}, stop={"iterations": 40})
     normalised = normalised_digits()

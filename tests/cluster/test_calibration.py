@@ -84,7 +84,7 @@ def test_factors_are_shrunk_by_the_share_of_their_spread_that_is_chance():
     assert found.values == pytest.approx(raw / raw.mean())
     assert found.errors == pytest.approx([0.05 * math.sqrt(0.875)] * 2)
     assert found.parameters == pytest.approx(0.875)
-    # Q = 2 · 400 · 0.03² = 0.72 < 1: no more than chance.
+    # Q = 2 · 400 · 0.03² = 0.72 < 1: explained by chance.
     alike = shrunk_factors(np.array([-0.03, 0.03]), np.array([0.05, 0.05]))
     assert alike.values == pytest.approx([1.0, 1.0])
     assert alike.rounded == ()
@@ -177,7 +177,7 @@ def test_servers_get_factors_only_where_they_clearly_differ():
     # A server whose updates take no time that can be told has a factor above 0.
     slow, fast = server_factors(np.array([1.0, -0.001]), error[:2])
     assert (slow, fast) == pytest.approx((2.0, 0.001), rel=0.01)
-    # The mean of all is not above 0: a factor of it has no meaning.
+    # The common mean is not above 0, so factors of it have no meaning.
     assert server_factors(np.array([1.0, -2.0]), error[:2]) == ()
     assert server_factors(np.array([1.0, -1.0]), error[:2]) == ()
 

@@ -124,7 +124,7 @@ def test_a_nodes_link_overrides_what_it_names_and_nothing_else():
         },
     )
     paths = Paths(law)
-    # The larger latency of the two ends counts, and that of `near` is smaller than any other.
+    # The larger latency of the two ends counts, and the latency of `near` is the smallest.
     assert paths.latency("any", "other") == paths.latency("any", "near") == SECOND // 10
     assert paths.latency("any", "far") == SECOND // 2
     assert paths.latency("near", "near") == 0
@@ -140,7 +140,7 @@ def test_nodes_are_in_each_regime_as_long_as_its_dwell_time_says():
     run_time = Regimes(mean_s=1.0, regimes=REGIMES).run_time(1, nodes)
     seen = [run_time(node, 0, t * SECOND) for node in range(nodes) for t in range(0, horizon_s, 50)]
     whole = sum(regime.dwell_s for regime in REGIMES)
-    # Nodes are independent, looks 50 s apart nearly so: twice the standard error of so many.
+    # Nodes are independent, looks 50 s apart nearly so: twice the standard error for this number.
     for regime in REGIMES:
         share = regime.dwell_s / whole
         error = 2 * math.sqrt(share * (1 - share) / len(seen))

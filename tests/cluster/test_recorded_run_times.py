@@ -110,14 +110,14 @@ def test_a_file_that_does_not_fit_is_refused_with_the_place(tmp_path, text, word
         simulate(config(csv(tmp_path, text), iterations=1))
 
 
-NODES = [0, 1, 0, 1]  # of workers that are not in the order of their machines
+NODES = [0, 1, 0, 1]  # workers are not in the order of their machines
 WITH_NODES = "worker,iteration,seconds,node\n" + "".join(
     f"{w},0,1,{n}\n" for w, n in enumerate(NODES)
 )
 
 
 class Watching:
-    """In the place of a fitted model: which nodes is it told of?"""
+    """Replaces a fitted model, and notes the nodes that are passed to it."""
 
     kind, needs, told = "pooled", 1, None
 

@@ -1,4 +1,4 @@
-"""Cluster files: what `include` and `--cluster` make of them."""
+"""Cluster files: how `include` and `--cluster` use them."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_the_cluster_is_drawn_within_the_errors_of_its_calibration(here):
     assert [round(error * 10) for error in law.errors.factors] == [
         {1.0: 1, 2.0: 2, 4.0: 3}[factor] for factor in law.factors
     ]
-    # The others are drawn anew for each seed, from the three with their factors for this seed.
+    # The others are drawn again for each seed, from the three with their factors for this seed.
     exact = replace(law, errors=replace(law.errors, factors=()))
     drawn = [exact.drawn(seed).factors for seed in range(5)]
     assert all(each[:3] == (1.0, 2.0, 4.0) and set(each) == {1.0, 2.0, 4.0} for each in drawn)

@@ -25,7 +25,7 @@ stop: {iterations: 20}
 
 
 def problems(*overrides: str) -> set[str]:
-    """The lines of the refusal, without the name of the source."""
+    """Return the lines of the refusal, without the name of the source."""
     with pytest.raises(ConfigError) as error:
         experiment_from(with_overrides(parse_yaml(BASE, "base"), overrides), "x.yaml")
     lines = str(error.value).split("\n")

@@ -1,4 +1,4 @@
-"""What cannot be run is refused in one line that names the key, before anything is written."""
+"""A wrong configuration is refused in one line with the key, before anything is written."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ number = 3
 PSSP, CUT = "kind: pssp, staleness: 1, block_probability", "kind: cutoff"
 USER = "kind: python, target: 'mine.py"
 
-# Overrides that go before those of the rows, by the subject of the rows.
+# Overrides that precede the overrides of the rows, by the subject of the rows.
 BEFORE = {
     "with servers": [],
     "digits": ["task={kind: digits-mlp}"],

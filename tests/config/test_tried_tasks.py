@@ -1,4 +1,4 @@
-"""A task of the user's own is tried on one batch before its run; the run does not notice."""
+"""A user's task is tried on one batch before its run; this does not change the run."""
 
 from __future__ import annotations
 

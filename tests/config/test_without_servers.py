@@ -1,4 +1,4 @@
-"""What strategies without servers refuse from scripts and from code."""
+"""Strategies without servers refuse some keys and arguments of scripts and of code."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outpace.sync import Asp, Ssgd
 
 
 class Mine(torch.optim.Adam):
-    """An optimizer of which no second one can be made."""
+    """An optimizer that cannot be made a second time."""
 
 
 @pytest.mark.parametrize(

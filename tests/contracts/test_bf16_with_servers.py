@@ -15,7 +15,7 @@ EIGENVALUES = [0.7, 0.3, 1.1]
 
 
 def by_hand(numbers: torch.Tensor) -> torch.Tensor:
-    """To the upper 16 bits of a float32, to nearest, ties to even."""
+    """Round to the upper 16 bits of a float32, to nearest, ties to even."""
     found = []
     for number in numbers.tolist():
         (bits,) = struct.unpack("<I", struct.pack("<f", number))
@@ -62,7 +62,7 @@ def test_gradients_and_parameters_are_rounded_on_their_way_and_steps_are_not(run
         seen = by_hand(kept)
     found = run(config()).parameters["w"]
     torch.testing.assert_close(found, kept, rtol=1e-14, atol=0)
-    assert not torch.equal(found, seen)  # the final parameters are those of the servers
+    assert not torch.equal(found, seen)  # the final parameters come from the servers
 
 
 @pytest.mark.parametrize(

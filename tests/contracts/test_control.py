@@ -74,7 +74,7 @@ def _here(tmp_path, monkeypatch):
 
 
 def config(**changes):
-    """1.2 s: one worker is slower than the others."""
+    """Return the configuration of a run of 1.2 s in which one worker is slower than the others."""
     return {
         "task": {"kind": "timing", "parameters": 1000},
         "workers": WORKERS,
@@ -103,7 +103,7 @@ def reasons(found):
 
 
 def answered(found, until_s):
-    """Return the pulls with an answer by then. One that was sent by then may be judged later."""
+    """Return the pulls with an answer by then. A pull that was sent by then may be judged later."""
     return [row for row in found if row["end_ns"] < until_s * 1e9]
 
 
@@ -114,7 +114,7 @@ def since(found, **decision):
 
 
 def complete(result, *, skips=False):
-    """It came to its end. A worker skips what a server has finished without it."""
+    """Require a complete run. A worker skips iterations that a server finished without it."""
     assert result.summary["status"] == "complete"
     assert skips or result.summary["iterations"] == [40] * WORKERS
     assert len(rows(result, "pull")) == sum(result.summary["iterations"]) * SERVERS
@@ -124,7 +124,7 @@ def complete(result, *, skips=False):
 
 @every_runtime
 def test_each_server_follows_its_own_policy_and_changes_at_its_time(run):
-    """And no pull that came after a change is answered beyond the new bound."""
+    """Also, no pull that came after a change is answered beyond the new bound."""
     changes = [
         {"at_s": 0.3, "sync": {"kind": "bsp"}, "keys": "server-1"},
         {"at_s": 0.6, "sync": [{"kind": "bsp"}, {"kind": "asp"}]},
@@ -177,7 +177,7 @@ def test_conditions_and_policies_of_the_users_decide(run):
 
 
 def by_code(control):
-    """Orders of a user's code at 0.3 s and 0.6 s, and those that were refused."""
+    """Give orders by a user's code at 0.3 s and 0.6 s, and note the orders that were refused."""
     refused = []
 
     def attempt(action, *arguments):
@@ -286,7 +286,7 @@ def test_a_condition_that_fails_in_a_real_run_is_named():
 
 
 def test_changes_in_virtual_time_are_exact():
-    """A pull that waits is judged at the very moment of the change."""
+    """A pull that waits is judged exactly at the time of the change."""
     slow = {"kind": "constant", "mean_s": 1.0, "slow": [{"workers": [2], "factor": 100.0}]}
     result = simulate(
         config(

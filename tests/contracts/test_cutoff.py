@@ -1,4 +1,4 @@
-"""Cut-offs in every runtime: decided once for all shards, and what is cut off never counts."""
+"""Cut-offs in every runtime: decided once for all shards; late gradients never count."""
 
 from __future__ import annotations
 
@@ -119,7 +119,7 @@ def test_an_iteration_lasts_as_long_as_its_slowest_that_counts():
 
 
 def test_a_worker_that_is_late_for_a_while_stops_and_is_in_time_again_afterwards():
-    """Worker 2 takes 3 s in what begins before 2.4 s, and the others wait 0.25 s for it."""
+    """Iterations of worker 2 before 2.4 s take 3 s, and the others wait 0.25 s for it."""
     slow = [{"workers": [2], "factor": 3.0, "until_s": 2.4}]
     compute = {"kind": "constant", "mean_s": 1.0, "slow": slow}
     data = config("bsp", workers=3, servers=1, network=None, compute=compute)

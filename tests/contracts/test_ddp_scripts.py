@@ -48,7 +48,7 @@ def of_worker_0(output: str) -> list[str]:
 @pytest.mark.filterwarnings("ignore::FutureWarning")
 @pytest.mark.parametrize("runtime", RUNTIMES)
 def test_with_ssgd_every_case_is_bitwise_that_of_gloo(runtime, tmp_path, capfd):
-    """For real with a user's strategy that derives from SSGD, which is followed like it."""
+    """The real run uses a user's class that derives from SSGD, with the same results."""
     run_with_gloo(SCRIPT, CASES, 2, output=tmp_path / "output.txt")
     (tmp_path / "mine.py").write_text("from outpace.sync import Ssgd\n\nclass Mine(Ssgd): pass\n")
     sync = {"kind": "python", "target": f"{tmp_path}/mine.py:Mine"}

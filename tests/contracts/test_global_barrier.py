@@ -1,4 +1,4 @@
-"""A global barrier: the same results as with a barrier per server, and what it costs."""
+"""A global barrier: it has the same results as a barrier per server, and it takes longer."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def test_every_strategy_ends_behind_a_global_barrier(sync, tie_seed):
 
 
 class Listening:
-    """Stands for the coordinator's listener, as the scheduler sees it."""
+    """Replaces the coordinator's listener for the scheduler."""
 
     def __init__(self):
         self.refusals, self.sent, self.when_refused = [], [], []
@@ -157,7 +157,7 @@ def test_a_worker_that_misbehaves_at_the_scheduler_is_refused_and_the_others_go_
 
 @pytest.mark.parametrize("key", [None, "push_time", "pull_time"])
 def test_no_server_answers_before_it_has_done_what_the_scheduler_waited_for(key):
-    """With a timeout, the servers' own may fall due at the instant of the scheduler's."""
+    """With a timeout, the servers' timeouts may end at the same time as the scheduler's."""
     changes = {} if key is None else {key: {"kind": "constant", "mean_s": 0.1}}
     for seed in range(4):
         result = simulate(

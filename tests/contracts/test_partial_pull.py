@@ -1,4 +1,4 @@
-"""Partial pull: when a worker continues, what it computes from, and that nothing is lost."""
+"""Partial pull: when a worker continues, which parameters it uses, and that nothing is lost."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_waiting_for_all_servers_is_the_ordinary_program_bit_for_bit(sync):
 
 
 def late(pull, iterations=10, **changes):
-    """One worker that computes 1 s; of three servers the last answers 4 s late, always."""
+    """Run one worker that computes 1 s; the last of three servers always answers 4 s late."""
     delays = [{"message": "reply", "probability": 1.0, "seconds": 4.0, "nodes": ["server-2"]}]
     return simulate(
         {
@@ -134,6 +134,6 @@ def test_a_worker_rejoins_before_it_sends_anything_else():
     assert turns.take(Pull(0, 4))
     assert not turns.take(Rejoin(0, 6)), "or it could push again without an answer"
     assert not turns.take(Push(0, 6, 0))
-    turns.forget(0)  # another process stands for it
+    turns.forget(0)  # another process replaces it
     assert turns.take(Rejoin(0, 6))
     assert turns.take(Push(0, 6, 0))

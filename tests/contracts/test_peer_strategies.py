@@ -1,7 +1,7 @@
 """The contract of strategies without servers, in virtual time and for real.
 
 A new strategy has a line in STRATEGIES. It also has a line in CASES if its parameters do not depend
-on timing, so that real processes must reach those of virtual time.
+on timing, so that real processes must reach the parameters of virtual time.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ EVERY_3 = {"kind": "local-sgd", "every": 3}
 
 @dataclass(frozen=True)
 class EveryOther(PeerStrategy):
-    """A user's own: averages the gradients of every second iteration and drops the others."""
+    """A user's strategy: averages the gradients of every second iteration and drops the others."""
 
     kind: str = "every-other"
 
@@ -84,8 +84,8 @@ def test_every_strategy_keeps_its_promises(strategy):
 
 @pytest.mark.parametrize("strategy", STRATEGIES, ids=lambda strategy: strategy.kind)
 def test_workers_that_compute_the_same_take_the_steps_of_one_worker(strategy):
-    """The mean of equal gradients, and of equal models, is each of them."""
-    if isinstance(strategy, DiLoCo):  # whose outer step is then the step to the mean
+    """The mean of equal gradients, or of equal models, equals each of them."""
+    if isinstance(strategy, DiLoCo):  # the outer step of which is then the step to the mean
         strategy = replace(strategy, outer_lr=1.0, outer_momentum=0.0)
     steps_every = 2 if isinstance(strategy, EveryOther) else 1
     run = PeerRun(
@@ -116,7 +116,7 @@ def config(sync, workers, optimizer, **changes):
 
 
 def farthest(one, other):
-    """The largest difference of two models."""
+    """Return the largest difference of two models."""
     assert one.keys() == other.keys()
     return max(float((one[name] - other[name]).abs().max()) for name in one)
 
@@ -146,7 +146,7 @@ def test_all_reduces_take_at_least_what_the_network_they_are_stretched_to_would(
     network = {"latency_s": latency_s, "stretch": True}
     result = run(config({"kind": "hpsgd"}, 3, SGD, network=network))
     rows = [row for row in result.trace.to_pylist() if row["event"] == "all-reduce"]
-    # Those that took part in each one: a worker that is at its end leaves the others.
+    # The workers in each average: a worker that is at its end leaves the others.
     members = {row["version"]: row["clock"] for row in rows}
     assert Counter(row["version"] for row in rows) == members
     assert len(members) == result.summary["synchronizations"]

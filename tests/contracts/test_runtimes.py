@@ -54,7 +54,7 @@ drops = runs(QUORUMS)
 
 @cache
 def outcome(run, sync):
-    """The run that most tests look at: made once."""
+    """Return the run that most tests use; it is made once."""
     return run(config("ssp", **PULL) if sync == PARTIAL else config(sync))
 
 
@@ -108,7 +108,7 @@ def test_what_is_dropped_is_counted_and_every_iteration_has_its_quorum(run, sync
 def test_no_pull_was_answered_beyond_the_bound(run, sync):
     for row in rows(outcome(run, sync), "pull"):
         lead = row["iteration"] - row["clock"]
-        if sync == "psp-sampling":  # its lead is that over its sample
+        if sync == "psp-sampling":  # its lead is measured over its sample
             assert row["lead"] <= lead or row["released_by"] is not None
             assert row["lead"] < row["bound"] or row["released_by"] is not None
         else:

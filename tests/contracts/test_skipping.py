@@ -1,4 +1,4 @@
-"""Skipped pushes and pulls: what they save, what becomes of the gradients, and that none waits."""
+"""Skipped pushes and pulls: their savings, the use of gradients, and that none waits."""
 
 from __future__ import annotations
 
@@ -41,12 +41,12 @@ def _here(tmp_path, monkeypatch):
 
 @cache
 def outcome(run, sync):
-    """The run that most tests look at: made once."""
+    """Return the run that most tests use; it is made once."""
     return run(config(sync, skip=SKIP))
 
 
 def check_all_rows(result, sync):
-    """Every iteration of every worker pushes to all servers, and pulls from all or from none."""
+    """Require that every iteration pushes to all servers, and pulls from all or none."""
     summary = result.summary
     iterations = rows(result, "iteration")
     computed = {(row["worker"], row["iteration"]) for row in iterations}
@@ -106,7 +106,7 @@ def test_the_same_iterations_are_skipped_on_every_runtime_and_with_every_strateg
 
 
 def timed(skip, **changes):
-    """Two workers that compute 1 s, two servers with 50 elements each, 0.1 s each way."""
+    """Run two workers that compute 1 s, and two servers with 50 elements each, 0.1 s each way."""
     return simulate(
         {
             "task": {"kind": "timing", "parameters": 100},
@@ -149,7 +149,7 @@ def test_a_worker_that_skips_pulls_leads_a_barrier_by_no_more_than_it_may():
 
 
 def descended(skip, iterations=4):
-    """Where w = 1 gets to with the gradient w and a rate of 0.1."""
+    """Return the result of descent from w = 1 with the gradient w and a rate of 0.1."""
     result = simulate(
         {
             "task": {"kind": "quadratic", "eigenvalues": [1.0]},
@@ -178,7 +178,7 @@ def descended(skip, iterations=4):
         ),
         # |g| is 1, then 0.9 and always below 0.95.
         ({"condition": "mine.py:small", "arguments": {"below": 0.95}}, (0.9, 3)),
-        # What is accumulated counts: 1 sent; 0.9 not sent; 1.8 sent; 0.72 not sent.
+        # The accumulated gradient counts: 1 sent; 0.9 not sent; 1.8 sent; 0.72 not sent.
         (
             {
                 "condition": "mine.py:small",

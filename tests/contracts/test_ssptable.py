@@ -1,4 +1,4 @@
-"""SSPtable: what its workers read, and what reaches the servers."""
+"""SSPtable: the parameters that its workers read, and the updates that reach the servers."""
 
 from __future__ import annotations
 

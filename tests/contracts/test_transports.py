@@ -57,7 +57,7 @@ STRANGER = "worker-9"  # has keys, but is not a peer of the listener
 
 
 class Process:
-    """The end of one process: what it has received, and whom it has lost."""
+    """The endpoint of one process: received messages, and lost peers."""
 
     def __init__(
         self,
@@ -70,7 +70,7 @@ class Process:
         # The sender, the message with the head of its block, and the block.
         self.got: list[tuple[str, WireMessage, Block | None]] = []
         self.lost: list[str] = []
-        self.joins_blocks = True  # else they are kept as they came
+        self.joins_blocks = True  # otherwise they are kept unchanged
         session = Session(RUN, generation, LEASE_S, cluster.keys[name])
         self.transport = open_transport(name, session, cluster.clock, self.log.append)
 
@@ -89,7 +89,7 @@ class Cluster:
     """A server that listens, and the workers that call it, all in this process.
 
     Args:
-        block_bytes: of the blocks in shared memory; 0: none are.
+        block_bytes: smallest size of blocks in shared memory; 0: no blocks are.
     """
 
     def __init__(
@@ -135,7 +135,7 @@ class Cluster:
         return caller
 
     def connected(self, name: str = "worker-0") -> tuple[Process, Caller]:
-        """A process that the server has heard."""
+        """Return a process whose first message the server has received."""
         process = self.process(name)
         caller = self.call(process)
         caller.send(Ready())

@@ -1,4 +1,4 @@
-"""A policy of a user's file has the interface of the built-in ones, in both runtimes."""
+"""A policy of a user's file has the interface of the built-in policies, in both runtimes."""
 
 from __future__ import annotations
 

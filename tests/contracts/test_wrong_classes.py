@@ -1,4 +1,4 @@
-"""The checks of `outpace.testing` fail for wrong classes, and say what is wrong with them."""
+"""The checks of `outpace.testing` fail for wrong classes and describe the errors."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from outpace.sync.policy import bounded
 
 @dataclass(frozen=True)
 class MyPolicy(Policy):
-    """SSP, and right."""
+    """SSP without errors."""
 
     staleness: int = 2
 
@@ -91,7 +91,7 @@ def test_a_class_in_place_of_its_object_or_of_the_other_kind_is_refused_in_words
 
 @dataclass(frozen=True)
 class MyStrategy(PeerStrategy):
-    """All-reduce, and right."""
+    """All-reduce without errors."""
 
     averages_gradients: ClassVar[bool] = True
 
@@ -143,7 +143,7 @@ class NotReproducible(RunTimeLaw):
 
 
 class InOrder:
-    """Draws when it is asked, so the order of asking decides."""
+    """Draws when it is called, so the results depend on the order of calls."""
 
     def run_time(self, seed, workers, iterations=None):
         source = np.random.default_rng(seed)
@@ -164,7 +164,7 @@ def test_a_wrong_law_is_named(law, words):
 
 
 class MyTracker:
-    """Right: takes everything."""
+    """A correct tracker: accepts everything."""
 
     def config(self, values):
         self.values = values

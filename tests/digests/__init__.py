@@ -1,1 +1,1 @@
-"""Digests of small runs: which of them changes with a change of the source, and which does not."""
+"""Digests of small runs, which show whether a change of the source changes their results."""

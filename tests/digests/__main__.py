@@ -1,14 +1,14 @@
 """Compare digests of this working tree with those of another commit, on one machine.
 
-    python -m tests.digests --against COMMIT [PATTERN ...]   # name what differs
-    python -m tests.digests --store                          # store what `make test` compares
-    python -m tests.digests --list [PATTERN ...]
+    python -m tests.digests --against COMMIT [PATTERN ...] # name the differences python -m
+    tests.digests --store # store the digests for `make test` python -m tests.digests --list
+    [PATTERN ...]
 
-Parameters are compared as well as traces: they differ between processors, so nothing of them is
-stored, and both commits are run here. A pattern selects names, for instance 'ssp-*/fair/*'. The
-commit's source is unpacked into a temporary folder; configurations, scripts and this program are
-those of the working tree for both. `--source FOLDER` is another folder with `outpace` in it, in
-place of a commit.
+Parameters are compared as well as traces: they differ between processors, so they are not stored,
+and both commits are run here. A pattern selects names, for instance 'ssp-*/fair/*'. The commit's
+source is unpacked into a temporary folder; configurations, scripts and this program come from the
+working tree for both. `--source FOLDER` is another folder with `outpace` in it, in place of a
+commit.
 
 A digest changes only with a stated reason in the message of the commit that changes it.
 """
@@ -97,7 +97,7 @@ def _compute(chosen: Mapping[str, Configuration], file: Path) -> int:
 
 @contextmanager
 def _unpacked(commit: str) -> Iterator[Path]:
-    """Give a folder with the source of a commit."""
+    """Return a folder with the source of a commit."""
     archive = subprocess.run(
         ["git", "-C", str(ROOT), "archive", "--format=tar", commit, "src"],
         check=False,
@@ -112,7 +112,7 @@ def _unpacked(commit: str) -> Iterator[Path]:
 
 
 def _compare(before: Path, called: str, patterns: list[str]) -> int:
-    """Run both sources at the same time, and print what differs."""
+    """Run both sources at the same time, and print the differences."""
     with tempfile.TemporaryDirectory(prefix="digests-") as folder:
         sources = {called: before, "the working tree": ROOT / "src"}
         started = [

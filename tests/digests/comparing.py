@@ -1,4 +1,4 @@
-"""What differs between the digests of two sources, in words."""
+"""The differences between the digests of two sources, as text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Compared:
 
 
 def differences(before: Mapping[str, Digests], now: Mapping[str, Digests], called: str) -> Compared:
-    """Return what differs, configuration by configuration.
+    """Return the differences, configuration by configuration.
 
     Args:
         before, now: the digests of the same configurations.
@@ -51,7 +51,7 @@ def differences(before: Mapping[str, Digests], now: Mapping[str, Digests], calle
 
 
 def _changed(before: Digests, now: Digests) -> str:
-    """Return the parts whose digests differ; empty if those that both have are the same."""
+    """Return the parts whose digests differ; empty if all common parts have the same digests."""
     both = [part for part in before if part in now]
     changed = [part for part in both if before[part] != now[part]]
     words = [part for part in changed if not part.startswith("trace.")]

@@ -1,9 +1,9 @@
-"""The configurations, as data: strategies x networks x laws x tasks, and what is beside them.
+"""The configurations, as data: strategies x networks x laws x tasks, and some others.
 
-A name says what a configuration is made of, for instance `ssp-lazy/fair/slow-worker/timing`. The
-kinds of a part take turns: each strategy meets each network, with a different law each time, so
-that all pairs of parts occur without all products of them. A new entry at the end of a mapping
-moves no other one, so other names keep their configurations.
+A name has the parts of a configuration, for instance `ssp-lazy/fair/slow-worker/timing`. The kinds
+of a part take turns: each strategy is combined with each network, each time with a different law,
+so all pairs of parts occur, but not all combinations of them. A new entry at the end of a mapping
+does not change the combinations of the others.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Configuration:
     Attributes:
         config: what is simulated, or run for real.
         how: `simulate`; `resume`: simulate, fail at HALF_S and resume with `changes`; `real`: run
-            processes. Of these only the parameters are compared.
+            processes. For these runs only the parameters are compared.
         everywhere: True if its trace is the same on every processor.
     """
 
@@ -130,7 +130,7 @@ PEERS: Final[Mapping[str, Config]] = {
 SERVERS_BY_DEFAULT: Final = {"servers": 2}
 # Slow enough that transfers of all four workers meet at a server.
 _LINK: Final = {"latency_s": 0.002, "bandwidth_bytes_per_s": 4e6}
-# With the keys that only strategies with servers have in the second place.
+# The second place has the keys that only strategies with servers have.
 NETWORKS: Final[Mapping[str, tuple[Config, Config]]] = {
     "none": ({}, {}),
     "ideal": ({"network": {"latency_s": 0.004}}, {"servers": 1}),
@@ -229,7 +229,7 @@ def _turn(names: Mapping[str, Any], number: int) -> str:
 
 
 def _timing() -> Iterator[tuple[str, Configuration]]:
-    """Each strategy on three networks, and on each of them with another law."""
+    """Each strategy on three networks, with a different law on each network."""
     for number, (name, strategy) in enumerate([*SERVERS.items(), *PEERS.items()]):
         for turn in range(3):
             network = _turn(NETWORKS, number + turn * 2)

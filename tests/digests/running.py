@@ -1,4 +1,4 @@
-"""Run configurations, and reduce what comes out to digests."""
+"""Run configurations, and reduce their results to digests."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from tests.digests.configurations import HALF_S, Configuration
 import outpace
 
 # Digests by part: `parameters`, `summary.KEY`, and `trace.COLUMN` and `metrics.COLUMN`, so that a
-# column that is new changes no digest, and one that is gone is missed by its name.
+# new column changes no digest, and the name of a removed column is reported.
 Digests = dict[str, str]
 ERROR: Final = "error"  # the only part of a configuration that cannot be run: the reason
 # Counters that the trace does not have.
@@ -35,7 +35,7 @@ SUMMARY: Final = (
 
 
 def digests_of(configuration: Configuration) -> Digests:
-    """Return the digests of a run, or why it cannot be run."""
+    """Return the digests of a run, or the reason why it cannot be run."""
     try:
         with tempfile.TemporaryDirectory(prefix="digests-") as folder, warnings.catch_warnings():
             warnings.simplefilter("ignore")

@@ -1,4 +1,4 @@
-"""The digests that are stored: of traces that are the same on every processor."""
+"""The stored digests of traces that are the same on every processor."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def stored_configurations() -> dict[str, Configuration]:
 
 
 def store() -> int:
-    """Store the digests of the traces anew; return 1 if a configuration cannot be run."""
+    """Replace the stored digests of the traces; return 1 if a configuration cannot be run."""
     made = {name: digests_of(each) for name, each in stored_configurations().items()}
     for name, digests in made.items():
         if ERROR in digests:

@@ -1,4 +1,4 @@
-"""Traces do not change unless somebody wants them to."""
+"""Traces do not change without intention."""
 
 from __future__ import annotations
 

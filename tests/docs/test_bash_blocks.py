@@ -14,7 +14,7 @@ from tests.support.paths import ROOT
 from outpace.cli import app
 from outpace.config.experiment import Experiment
 
-# Programs that are not ours, and that a page may call as it likes.
+# Programs of others, whose arguments are not checked.
 OTHERS = {"cd", "export", "pip", "python", "python3", "ray", "srun", "torchrun", "uv"}
 # What a configuration or an override may say: keys of an experiment, and what commands resolve.
 KEYS = {entry.name for entry in dataclasses.fields(Experiment)} | {

@@ -68,18 +68,18 @@ def test_every_key_and_kind_of_the_configuration_is_on_its_page():
 
 
 def code_in(text: str) -> list[str]:
-    """Texts in `...`, outside of blocks of code."""
+    """Return the texts in `...`, outside of blocks of code."""
     return re.findall(r"`([^`\n]+)`", re.sub(r"^```.*?^```", "", text, flags=re.M | re.S))
 
 
 def headings(file: Path) -> set[str]:
-    """Anchors as GitHub makes them."""
+    """Return the anchors of the headings, as GitHub makes them."""
     found = re.findall(r"^#+ (.+)$", file.read_text(), flags=re.MULTILINE)
     return {re.sub(r"[^\w -]", "", line).strip().lower().replace(" ", "-") for line in found}
 
 
 def keys(option: type, seen: set[type]) -> Iterator[str]:
-    """Keys of a dataclass of the configuration and of all below it, and their kinds."""
+    """Return the keys of a dataclass of the configuration and of all below it, and their kinds."""
     if option in seen:
         return
     seen.add(option)

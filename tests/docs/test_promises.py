@@ -25,7 +25,7 @@ def test_every_promise_names_a_test_that_exists(page: Path):
 
 
 def cells(text: str) -> Iterator[tuple[int, str]]:
-    """Yield what a page says of tests, each with the number of its line."""
+    """Yield the texts of a page that name tests, each with its line number."""
     is_table_of_tests = False
     for number, line in enumerate(text.splitlines(), 1):
         last = line.strip("|").split("|")[-1].strip()
@@ -39,7 +39,7 @@ def cells(text: str) -> Iterator[tuple[int, str]]:
 
 
 def problems(said: Iterable[tuple[int, str]]) -> Iterator[str]:
-    """Yield what is wrong with the names of tests in these cells."""
+    """Yield the errors in the names of tests in these cells."""
     tests: list[str] = []
     for number, cell in said:
         if not cell.startswith(("the same", "`")):

@@ -26,7 +26,7 @@ stop: {iterations: 5}
 
 
 def a_script() -> dict[str, Any]:
-    """The part of a training script before the lines that a page shows."""
+    """Return the part of a training script before the lines that a page shows."""
     model = torch.nn.Linear(4, 2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     return {
@@ -44,7 +44,7 @@ def a_script() -> dict[str, Any]:
 
 
 def a_loop() -> dict[str, Any]:
-    """The same, with its loop over the data."""
+    """Return the same part of a script, with its loop over the data."""
     script = a_script()
     return {
         **script,
@@ -54,7 +54,7 @@ def a_loop() -> dict[str, Any]:
 
 
 def short_examples(folder: Path) -> None:
-    """The examples that the blocks name, with a part of the time."""
+    """Return the examples that the blocks name, shortened."""
     folder.mkdir()
     (folder / "my_task.py").write_text((EXAMPLES / "my_task.py").read_text())
     text = (EXAMPLES / "my_task.yaml").read_text()
@@ -64,7 +64,7 @@ def short_examples(folder: Path) -> None:
 
 
 def trainer_and_server(names: dict[str, Any]) -> None:
-    """The class that simulator.md shows last computes a gradient and waits for the answer."""
+    """Test the last class of simulator.md: it computes a gradient and waits for the answer."""
     model = torch.nn.Linear(4, 2)
     batches = [(torch.ones(3, 4), torch.zeros(3).long())]
 
@@ -111,7 +111,7 @@ def test_the_python_blocks_of_a_page_run(found: list[Block], tmp_path, monkeypat
 
 
 def assert_shown(printed: str, shown: str) -> None:
-    """The output of a block is in the block of text that follows; `...`: any further lines."""
+    """Require that the output of a block is in the next block of text; `...`: any further lines."""
     expected = [line.rstrip() for line in shown.splitlines()]
     lines = [line.rstrip() for line in printed.splitlines()]
     if expected[-1].strip() == "...":

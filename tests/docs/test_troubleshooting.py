@@ -1,4 +1,4 @@
-"""The messages of the troubleshooting page are those of the program."""
+"""The messages on the troubleshooting page occur in the program."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def messages() -> str:
 
 
 def texts(tree: ast.AST) -> Iterator[str]:
-    """The strings in a program, with a gap for each value that is formatted into them."""
+    """Return the strings in a program, with a gap for each value that is formatted into them."""
     for node in ast.walk(tree):
         if isinstance(node, ast.JoinedStr):
             parts = (getattr(part, "value", GAP) for part in node.values)

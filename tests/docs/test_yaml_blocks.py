@@ -13,7 +13,7 @@ from outpace.experiment.comparison import variants_from
 from outpace.support.yaml_files import read_yaml
 from outpace.sync import PeerStrategy
 
-# What a block leaves out. Sizes are those that the blocks assume.
+# Keys that blocks leave out, with the sizes that the blocks assume.
 BASE = {
     "task": {"kind": "digits-mlp"},
     "workers": 32,

@@ -91,7 +91,7 @@ def test_every_number_in_the_settings_travels_and_becomes_the_mean():
     assert how.groups[0]["betas"] == [pytest.approx(0.8, abs=1e-15), 0.999]
     assert how.groups[1]["lr"] == pytest.approx(0.2, abs=1e-15)
     assert [group["nesterov"] for group in how.groups] == [True, False]
-    assert GROUPS[0]["betas"] == [0.9, 0.999]  # the worker's own stay
+    assert GROUPS[0]["betas"] == [0.9, 0.999]  # the worker's own values do not change
 
 
 def test_a_number_that_is_none_any_more_is_named():

@@ -31,7 +31,7 @@ OPTIONS: Any = dist.distributed_c10d
 
 
 class Noted(Alone):
-    """Carries collectives out alone, and notes them; as one of so many processes."""
+    """Carries out collectives in one process, as one of this many processes, and notes them."""
 
     def __init__(self, size: int = 1) -> None:
         self.size = size
@@ -72,7 +72,7 @@ def test_buckets_of_a_backward_pass_are_numbered_and_finished_together(static_gr
         gradient_as_bucket_view=True,
         static_graph=static_graph,
     )
-    for number in range(3):  # torch forms the buckets anew after the first pass
+    for number in range(3):  # torch forms the buckets again after the first pass
         noted.calls.clear()
         backward.forward(1, size, waits_at_last=static_graph and number == 0)
         model(torch.ones(2, 8)).sum().backward()
@@ -116,7 +116,7 @@ def test_a_script_that_attaches_is_known_by_its_text(text, calls, tmp_path):
 
 
 def replaced() -> dict[str, Callable[..., Any]]:
-    """Return functions of torch that Outpace replaces in a script's process, as they are now."""
+    """Return the present versions of the torch functions that Outpace replaces in a script."""
     kind = torch.nn.parallel.DistributedDataParallel
     optimizer = torch.optim.SGD([torch.nn.Parameter(torch.ones(1))], lr=0.1)
     if HERE.attach is not None:
@@ -133,7 +133,7 @@ def replaced() -> dict[str, Callable[..., Any]]:
 
 
 def not_bound(names: dict[str, list[str]]) -> list[str]:
-    """Patch torch, and return the functions that do not take torch's arguments any more."""
+    """Patch torch, and return the functions that no longer accept torch's arguments."""
     HERE.attach = lambda *_: None
     patches.install("bsp", "script.py")
     found = []
@@ -153,5 +153,6 @@ def test_functions_that_are_replaced_take_torchs_arguments_by_place_and_by_name(
         name: [p.name for p in inspect.signature(function).parameters.values() if p.kind in named]
         for name, function in replaced().items()
     }
-    with multiprocessing.get_context("fork").Pool(1) as process:  # torch is patched there alone
+    # torch is patched only in that process
+    with multiprocessing.get_context("fork").Pool(1) as process:
         assert process.apply(not_bound, [names]) == []

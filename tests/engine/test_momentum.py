@@ -1,4 +1,4 @@
-"""Momentum with gradients of older parameters: which strategies have them, and who is warned."""
+"""Momentum with gradients of older parameters: strategies that have them, and warnings."""
 
 import warnings
 

@@ -17,7 +17,7 @@ def test_the_samples_that_were_used_are_shared_out_anew():
     known = [[(2, 30)]] * 4
     assert _places(known, 4, 6) == [(2, 20)]
     assert _places(known, 4, 3) == [(2, 40)]
-    assert _places(known, 4, 7) == [(2, 17)]  # 119: one is used twice
+    assert _places(known, 4, 7) == [(2, 17)]  # 119: one sample is used twice
 
 
 def test_the_worker_that_is_furthest_behind_counts():

@@ -1,4 +1,4 @@
-"""The objects that a script keeps beside its parameters, and its place in the data."""
+"""The objects that a script keeps besides its parameters, and its place in the data."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from outpace.support.place import HERE, DataPlaces
 
 @pytest.fixture
 def places(monkeypatch):
-    """Begin a process anew: returns a function that does so."""
+    """Return a function that simulates a new process."""
 
     def anew() -> DataPlaces:
         places = DataPlaces()
@@ -65,7 +65,7 @@ def test_a_script_goes_on_with_the_batch_that_it_had_not_finished(places, worker
     present = next(batches)
     state = tree_of(packed_tree(script.kept.state()))
     rest, following = [present, *batches], drawn()
-    if workers:  # the batches are drawn by other processes, ahead
+    if workers:  # other processes draw the batches ahead of time
         state["random"] = generators
     assert state["data"] == [(3, 4 * had)]
 
@@ -130,7 +130,7 @@ def test_a_loop_that_would_repeat_epochs_after_a_resume_is_warned_of_with_the_tw
         assert "does not begin with sampler.epoch" in text
         assert "outpace.attach(model, optimizer, scheduler=scheduler)" in text
         assert "for epoch in range(sampler.epoch, epochs): sampler.set_epoch(epoch)" in text
-    if warned:  # after a resume it is said in the first epoch
+    if warned:  # after a resume the warning comes in the first epoch
         state, sets = script.kept.state(), loop.get("sets", False)
         places()
         told.clear()
@@ -156,12 +156,12 @@ def test_a_loop_that_repeats_epochs_after_a_resume_is_warned_of_once(places):
         warnings.simplefilter("error")
         resumed.sampler.set_epoch(1)
         places().restore(state["data"], lambda: None)
-        for epoch in (3, 4, 0):  # it continues where it was; later it may do as it likes
+        for epoch in (3, 4, 0):  # it continues at its place; later the order is free
             Script().sampler.set_epoch(epoch)
 
 
 def test_the_states_of_gpus_are_kept_and_given_back_to_those_that_there_are(places, monkeypatch):
-    """As if this process used two GPUs, and the one that continues had one."""
+    """The test pretends that this process uses two GPUs, and that the next process has one."""
     kept = [torch.tensor([7], dtype=torch.uint8), torch.tensor([8], dtype=torch.uint8)]
     monkeypatch.setattr(torch.cuda, "is_initialized", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_rng_state_all", lambda: kept)

@@ -1,4 +1,4 @@
-"""What a run requires of a script's parameters while it trains, and what it records of them."""
+"""The requirements of a run on a script's parameters during training, and its records of them."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def test_a_parameter_that_was_frozen_at_the_beginning_stays_so_and_an_empty_one_
 
 
 class AdamW(torch.optim.AdamW):
-    """A class that has the name of one of torch's."""
+    """A class with the name of a torch class."""
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""What a script may do and when, with a driver that only notes what it is asked for."""
+"""The actions that are allowed to a script at each time; the driver only notes the calls."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def test_calls_that_are_refused_leave_the_training_going(monkeypatch):
     monkeypatch.setattr(HERE, "attach", attached)
     with pytest.raises(ConfigError, match="attach was called already"):
         outpace.attach(driver.model, driver.optimizer)
-    with pytest.raises(ConfigError, match=r"those that it had in outpace\.attach"):
+    with pytest.raises(ConfigError, match=r"the groups that it had in outpace\.attach"):
         driver.optimizer.add_param_group({"params": []})
     with pytest.raises(ConfigError, match=r"optimizer\.step\(\) in outpace\."), outpace.untimed():
         step(driver)

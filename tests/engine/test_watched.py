@@ -1,4 +1,4 @@
-"""What a script does to a gradient that was pushed during backward is found at its step."""
+"""Changes of a gradient after its push during backward are found at the script's step."""
 
 from __future__ import annotations
 
@@ -49,12 +49,12 @@ def nothing(script: Script) -> None:
 
 
 def scale(script: Script) -> None:
-    """Do as a GradScaler does before it calls `step`."""
+    """Scale the gradients, as a GradScaler does before it calls `step`."""
     script.optimizer.grad_scale, script.optimizer.found_inf = torch.ones(()), torch.zeros(())
 
 
 def unscale(script: Script) -> None:
-    """Do as it does after the script has called `unscale_`."""
+    """Do what a GradScaler does after the script has called `unscale_`."""
     script.optimizer.grad_scale, script.optimizer.found_inf = None, torch.zeros(())
 
 

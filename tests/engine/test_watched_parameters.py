@@ -1,4 +1,4 @@
-"""What a script does to parameters beside the steps of the attached optimizer is found."""
+"""Changes of parameters that are not steps of the attached optimizer are found."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Worker:
     """A script's optimizer in a run of one process, whose steps it takes itself.
 
     Args:
-        strategy: without servers; None: BSP.
+        strategy: a strategy without servers; None: BSP.
         options: `carries`, see `WatchedParameters`; `checkpoint` and `cut_off`, of the
             configuration.
     """
@@ -58,7 +58,7 @@ class Worker:
         self.watched.begin()
 
     def train(self, *around: Any) -> None:
-        """Take a step. around: what the script calls between backward and step."""
+        """Take a step. around: function that the script calls between backward and step."""
         self.optimizer.zero_grad()
         self.model(torch.ones(4, 6)).square().sum().backward()
         for call in around:
@@ -68,7 +68,7 @@ class Worker:
 
 @pytest.fixture
 def told(monkeypatch):
-    """Return what the user was warned of."""
+    """Return the warnings to the user."""
     found: list[str] = []
     monkeypatch.setattr(HERE, "tell", found.append)
     monkeypatch.setattr(HERE, "workers", 2)
@@ -77,7 +77,7 @@ def told(monkeypatch):
 
 @pytest.fixture
 def workers(monkeypatch, told):
-    """Return what makes workers; their hooks are removed at the end."""
+    """Return a function that makes workers; their hooks are removed at the end."""
     monkeypatch.setattr(HERE, "has_attached", True)
     made: list[Worker] = []
 
@@ -185,7 +185,10 @@ def test_what_becomes_of_a_change_is_said_once(workers, told, strategy, checkpoi
 
 @pytest.mark.parametrize(
     ("strategy", "words"),
-    [(BSP, "the servers have the result"), (Hpsgd(), "parameters beside the model are the result")],
+    [
+        (BSP, "the servers have the result"),
+        (Hpsgd(), "parameters besides the model are the result"),
+    ],
     ids=["servers", "hpsgd"],
 )
 def test_finish_leaves_parameters_that_the_script_set_last(workers, told, strategy, words):

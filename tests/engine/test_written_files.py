@@ -17,7 +17,7 @@ print(sorted(os.path.basename(path) for path in written.overwritten))
 
 
 def test_a_file_whose_name_is_no_text_can_be_reported_and_an_appended_one_is_not(tmp_path):
-    # In a process of its own: Python keeps audit hooks.
+    # In a separate process, because audit hooks of Python cannot be removed.
     command = [sys.executable, "-c", SCRIPT]
     found = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
     assert found.stdout.strip() == repr(["\\udcff.txt"])

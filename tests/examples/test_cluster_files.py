@@ -20,7 +20,7 @@ from tests.support.paths import EXAMPLES
 
 WORKERS = 2
 LIMIT_S = 120.0
-# Before the job is queued again it never ends; then it ends after ten steps more.
+# Before the job is queued again, it never ends; afterwards it ends after ten more steps.
 TRAIN = """
 import itertools, pathlib, torch, outpace
 
@@ -62,7 +62,7 @@ def place(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def started(place: Path) -> Iterator[list[subprocess.Popen[str]]]:
-    """Processes that are killed at the end, with all that they have started."""
+    """Return a list of processes; at the end they are killed, with all their descendants."""
     found: list[subprocess.Popen[str]] = []
     yield found
     for process in found:
@@ -87,7 +87,7 @@ def start(
 
 
 def kill(process: subprocess.Popen[str]) -> None:
-    """Kill all that a job has started, as the end of a job or of a pod does."""
+    """Kill all processes that a job has started, as the end of a job or of a pod does."""
     with contextlib.suppress(ProcessLookupError):
         os.killpg(process.pid, signal.SIGKILL)
     if process.returncode is None:

@@ -1,4 +1,4 @@
-"""The DDP scripts of the examples know nothing of Outpace, and train under it as with Gloo."""
+"""The DDP scripts of the examples do not use Outpace, and train under it as with Gloo."""
 
 from __future__ import annotations
 

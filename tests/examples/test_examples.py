@@ -1,4 +1,4 @@
-"""The examples run, and do what the documentation says of them."""
+"""The examples run, and do what the documentation says about them."""
 
 from __future__ import annotations
 

@@ -27,7 +27,7 @@ RECIPES = [
     example("train_huggingface.py", "transformers"),
     example("train_lightning.py", "pytorch_lightning"),
 ]
-# Scripts that know nothing of Outpace: these libraries wrap the model in DDP.
+# Scripts that do not use Outpace: these libraries wrap the model in DDP.
 UNCHANGED = [
     example("ddp_accelerate.py", "accelerate"),
     example("ddp_lightning.py", "pytorch_lightning"),

@@ -1,4 +1,4 @@
-"""Advice on real runs in virtual time: its files, its pairs of runs, and what it refuses."""
+"""Advice on real runs in virtual time: its files, its pairs of runs, and its refusals."""
 
 import json
 import shlex
@@ -104,9 +104,9 @@ def test_an_interrupted_study_prints_and_keeps_the_answer_so_far(tmp_path, capfd
     assert ended.value.code == 130
     data = json.loads((out / "advice.json").read_text())
     assert (data["status"], data["strategy"]) == ("interrupted", "bsp")
-    assert data["target"] == {"loss": 0.05}  # of the file
+    assert data["target"] == {"loss": 0.05}  # the name of the file
     assert data["speedup_over_bsp"] == {"mean": None, "low": None, "high": None}
-    assert data["best"].startswith("ASP")  # it waits for nobody
+    assert data["best"].startswith("ASP")  # it does not wait for other workers
     assert data["best_speedup"]["mean"] > 1
     assert data["more_s"] > 0
     assert "interrupted" in (out / "recommended.yaml").read_text()
@@ -281,7 +281,7 @@ def test_without_a_law_the_cluster_is_calibrated_from_real_steps_first(tmp_path,
 
 
 def test_real_steps_are_recorded_before_the_connection_to_the_cluster_of_on(monkeypatch, tmp_path):
-    """Else a launcher `ray` with another address would record on that cluster."""
+    """Otherwise a launcher `ray` with another address would record on that cluster."""
     order = []
 
     def record(source, *_):

@@ -61,7 +61,7 @@ def test_without_servers_a_candidate_has_the_failures_of_workers_alone():
     all_reduce = found[1].experiment(data, "x.yaml")
     assert all_reduce.faults.servers is None
     assert [fault.worker for fault in all_reduce.faults.schedule] == [1]
-    assert all_reduce.checkpoint is not None  # to continue from after the death of a worker
+    assert all_reduce.checkpoint is not None  # for the continuation after the death of a worker
     assert len(found[0].experiment(data, "x.yaml").faults.schedule) == 2
 
 

@@ -107,18 +107,19 @@ def test_the_interval_of_a_ratio_has_the_crossings_and_an_evaluation_on_either_s
 
 @pytest.mark.parametrize("gap", [0.01, 0.5])
 def test_the_interval_of_a_ratio_contains_at_least_90_percent_of_further_pairs(gap):
-    """Two real runs do not share the run times that the simulated ones of a seed share."""
+    """Simulated runs of one seed have common run times; two real runs do not."""
     random = np.random.default_rng(7)
 
     def shown(logs):
-        """Return curves that cross the score 0, and show it at the next multiple of the gap."""
+        """Return curves that cross 0, which is visible at the next multiple of the gap."""
         at = np.exp(logs)
         after = np.ceil(at / gap) * gap
         return [Curve((t - gap, t), (t - gap - c, t - c)) for t, c in zip(after, at, strict=True)]
 
     held = 0
     for _ in range(300):
-        shared = random.normal(0, 0.1, 8)  # of the simulated runs of a seed
+        # standard deviation that the simulated runs of a seed share
+        shared = random.normal(0, 0.1, 8)
         own = shown(shared + random.normal(0, 0.05, 8))
         reference = shown(0.7 + shared + random.normal(0, 0.05, 8))
         new = random.normal(0, math.hypot(0.1, 0.05), 2)
@@ -143,7 +144,7 @@ POINTS = 12  # evaluations in the mean time to the target
 
 
 class Synthetic:
-    """Candidates whose time to the target is lognormal around a mean, best at some rate.
+    """Candidates whose time to the target is lognormal; its mean depends on the rate.
 
     A run with a rate above its limit fails; the limit differs by 30 % from seed to seed.
     """

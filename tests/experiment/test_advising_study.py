@@ -23,13 +23,13 @@ POINTS = 20
 
 
 class Runs:
-    """Runs that reach accuracy 0.9 after 1 s over the learning rate, BSP after twice that.
+    """Runs that reach accuracy 0.9 after 1 s divided by the learning rate; BSP takes twice as long.
 
-    Each takes 1 s of real time. Training diverges with rates above 0.4, that of ASP on seed 2 also
-    with 0.4.
+    Each run takes 1 s of real time. Training diverges with rates above 0.4; ASP on seed 2 also with
+    0.4.
     """
 
-    now_s = 0.0  # what the clock shows
+    now_s = 0.0  # the time that the clock shows
     slowest_s = 2.0  # of BSP and all-reduce with learning rate 1
     points = POINTS  # evaluations until the target
 
@@ -122,7 +122,7 @@ def test_a_best_rate_at_an_end_of_the_grid_is_said(carried_out):
     config = {**CONFIG, "optimizer": {"lr": 0.08}}  # up to 0.32
     advice, _ = carried_out(["asp"], config)
     assert advice.at_edge == ("BSP", advice.name)
-    assert any("is at an end of those that were tried" in each for each in sentences(advice))
+    assert any("is at an end of the rates that were tried" in each for each in sentences(advice))
     config["optimizer"] = {"lr": 0.2}
     assert carried_out(["asp"], config)[0].at_edge == ()
 

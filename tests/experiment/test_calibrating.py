@@ -1,4 +1,4 @@
-"""From a recorded run to a cluster file, and from that to the prediction of another strategy."""
+"""Makes a cluster file from a recorded run, and with it predicts another strategy."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ LINK = {"latency_s": lambda _: LATENCY_S, "bandwidth": lambda _: BANDWIDTH}
 
 
 def real(folder, **changes):
-    """Record a run as if it had been real."""
+    """Record a simulated run in the form of a real one."""
     simulate({**RUN, **changes}, folder)
     as_real(folder, **LINK, push_s=PUSH_S, pull_s=PULL_S)
     return folder
@@ -45,7 +45,7 @@ def real(folder, **changes):
 
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory):
-    """A run as if it had been real, and a simulated one."""
+    """Return the folder of a run in the form of a real one, and of a simulated one."""
     here = tmp_path_factory.mktemp("runs")
     simulate({**RUN, "stop": {"iterations": 20}}, here / "simulated")
     real(here / "real")
@@ -62,7 +62,7 @@ def test_the_laws_of_a_run_are_found_in_its_folder(runs, tmp_path, capsys):
     assert found["compute"]["cv"] == pytest.approx(0.2, rel=4 / math.sqrt(2 * n))
     assert found["network"]["latency_s"] == pytest.approx(LATENCY_S, rel=0.01)
     assert found["network"]["bandwidth_bytes_per_s"] == pytest.approx(BANDWIDTH, rel=0.05)
-    # What the protocol of Gloo needs.
+    # Data for the protocol of Gloo.
     assert found["network"]["all_reduce"]["latency_s"] == pytest.approx(2 * LATENCY_S, rel=0.01)
     assert found["push_time"]["mean_s"] == pytest.approx(PUSH_S, rel=0.01)
     assert found["pull_time"]["mean_s"] == pytest.approx(PULL_S, rel=0.01)
@@ -202,7 +202,7 @@ ALL_REDUCE_S = 6 * (ROUND_S + 50_000 / ROUND_BANDWIDTH)
 
 @pytest.fixture(scope="module")
 def without_servers(runs):
-    """Runs as if they had been real, beside `runs`. Their all-reduces took half as long alone."""
+    """Runs without servers in the form of real ones. Alone, their all-reduces took half as long."""
     for kind in ("ssgd", "hpsgd"):
         config = {key: value for key, value in RUN.items() if not key.endswith("_time")}
         changes = {"sync": {"kind": kind}, "servers": 1, "network": {"all_reduce": LAW}, "seed": 1}
@@ -340,7 +340,7 @@ def test_runs_that_cannot_be_calibrated_are_refused(runs, tmp_path, capsys):
         ({"cores": 2, "busy": 1.9, "others": 1.4}, "kept 1.4 of 2 cores busy"),
         ({"cores": 2, "busy": 1.9, "others": 0.1}, ""),  # the cores were busy with the run itself
         ({"cores": 8, "busy": 3.0, "others": 2.0}, ""),  # there were cores for all
-        (None, ""),  # a run of a version without it, or with workers elsewhere
+        (None, ""),  # a run of a version without this record, or with workers started elsewhere
     ],
 )
 def test_a_recording_on_a_busy_machine_is_said_so(tmp_path, processor, said):

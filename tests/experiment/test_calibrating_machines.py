@@ -72,7 +72,7 @@ def recorded(folder, machines, contention="fair", **changes):
 
 
 def calibrated(folder):
-    """Return the network of the cluster file, and what was said."""
+    """Return the network of the cluster file, and the messages."""
     found = calibrate([folder])
     path = folder.with_suffix(".yaml")
     write_calibration(found, path)
@@ -107,7 +107,7 @@ def test_the_rates_of_links_and_of_the_loopback_are_found(tmp_path):
 
 
 def leave_out_probes(folder, is_left_out):
-    """Leave out the probes between some workers and servers, as when there is no time for them."""
+    """Leave out the probes between some workers and servers, as if time had been short."""
     table = pq.read_table(folder / files.TIMING)
     kept = [
         row["what"] != "probe" or not is_left_out(row["worker"], row["server"])

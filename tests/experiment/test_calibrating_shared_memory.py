@@ -12,7 +12,7 @@ from outpace.experiment.running import simulate
 from outpace.record import folder as files
 from outpace.support.yaml_files import read_yaml
 
-# Of a message over the network; one of this size takes a tenth of it in memory.
+# Time of a message over the network; in memory, a message of this size takes a tenth of it.
 LATENCY_S, BANDWIDTH = 1e-3, 1e8
 IN_MEMORY = {"latency_s": LATENCY_S / 10, "bandwidth_bytes_per_s": BANDWIDTH * 10, "log": True}
 ON_ONE_EACH = {f"worker-{n}": f"machine {n}" for n in range(4)} | {"server-0": "machine 4"}

@@ -1,4 +1,4 @@
-"""From traces of torch.profiler to a cluster file; the times of the traces are chosen by hand."""
+"""Makes cluster files from traces of torch.profiler whose times are chosen by hand."""
 
 from __future__ import annotations
 
@@ -113,8 +113,8 @@ def test_messages_between_ranks_over_nccl_are_refused_by_their_kernel(tmp_path, 
 
 
 def test_only_the_gap_in_which_a_collective_ends_is_a_wait():
-    # Under way from 1 to 9. The rank computes until 2, pauses until 3, computes until 6, and then
-    # waits. The next, from 10 to 12, ends 0.1 ms after the rank has continued.
+    # The all-reduce lasts from 1 to 9. The rank computes until 2, pauses until 3, computes until 6,
+    # and then waits. The next, from 10 to 12, ends 0.1 ms after the rank has continued.
     busy = np.array([[0.0, 2.0], [3.0, 6.0], [9.0, 11.0], [11.9999, 13.0]])
     begins, ends = np.array([1.0, 10.0]), np.array([9.0, 12.0])
     found = waits(busy, begins, ends, LATE_S)
@@ -169,7 +169,7 @@ def traced(buckets, partial=(0, 0), flips=None):
 
     Args:
         buckets: sizes of the buckets of each step.
-        partial: collectives at the begin and at the end that rank 1 lacks.
+        partial: number of collectives that rank 1 lacks at the beginning and at the end.
         flips: a source of random numbers: buckets of a step begin in any order in either rank.
     """
     rows = []
@@ -218,7 +218,7 @@ def test_a_collective_that_one_rank_began_in_the_next_step_is_matched():
 
 
 def edited(change):
-    """A change of the document of rank 1."""
+    """Return the folder of traces in which the document of rank 1 was changed."""
 
     def edit(paths):
         with open(paths[1]) as file:
@@ -265,7 +265,7 @@ def truncated(paths):
         (truncated, "it is damaged: "),
         (edited(lambda document: document.pop("traceEvents")), "not a trace of torch.profiler"),
         (edited(lambda document: document.pop("distributedInfo")), "after torch.distributed.init"),
-        (info(rank=0), "it is of rank 0, and so is"),
+        (info(rank=0), "is also of this rank"),
         (info(world_size=4), "with 4 ranks over gloo"),
         (events(lambda event: event["name"] != "gloo:all_reduce"), "no all-reduces"),
         (all_reduces(**{"Input Dims": []}), "rank 1, step 3: it does not say how large"),

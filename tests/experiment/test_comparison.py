@@ -105,7 +105,7 @@ PEERS = ("ssgd", "hpsgd")
             [{"name": kind, "sync": {"kind": kind}} for kind in PEERS],
             "the test: faults has failures of servers, and no variant has servers",
         ),
-        (  # it names them itself
+        (  # the configuration names its variants itself
             [{"name": "BSP"}, {"name": "ring", "sync": {"kind": "ssgd"}, "faults": FAULTS}],
             r"variants\[1\] .ring.: faults.servers: the strategy has no servers",
         ),

@@ -1,4 +1,4 @@
-"""Warnings at the end of a run name what they count."""
+"""Warnings at the end of a run name the things that they count."""
 
 from __future__ import annotations
 

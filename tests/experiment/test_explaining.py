@@ -16,7 +16,7 @@ SLOW = {**EVEN, "factors": [1, 1, 1.3, 1]}
 
 
 def run(folder, **changes):
-    """Return the virtual seconds of a run of 4 workers, of which worker 2 is slow."""
+    """Make a run of 4 workers, of which worker 2 is slow, and return its virtual seconds."""
     data = {
         "task": {"kind": "timing", "parameters": 1000},
         "workers": 4,
@@ -57,9 +57,9 @@ def test_a_strategy_without_servers_can_take_the_place_of_one_with_servers(tmp_p
 
 @pytest.mark.parametrize("latency_s", [0.02, 0.2])
 def test_the_repair_of_a_slow_link_is_simulated(tmp_path, latency_s):
-    """Also of one on which messages take longer than a worker computes.
+    """This includes a link on which messages take longer than a worker computes.
 
-    The first parameters come late, too; that is before the first iteration.
+    The first parameters also come late, but before the first iteration.
     """
     usual = {"latency_s": 0.001}
     slow = {**usual, "nodes": {"worker-1": {"latency_s": latency_s}}}

@@ -41,7 +41,7 @@ def killed(tmp_path, monkeypatch):
 
     outpace.simulate(CONFIG, out=run, control=control)
     monkeypatch.undo()
-    (copy / "run.lock").write_text("")  # that of a process that is gone
+    (copy / "run.lock").write_text("")  # the id of a process that has ended
     return copy
 
 

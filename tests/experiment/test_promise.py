@@ -1,4 +1,4 @@
-"""The real speed-up of the recommended strategy, beside what the advice promised."""
+"""The real speed-up of the recommended strategy, compared with the promise of the advice."""
 
 import math
 

@@ -107,7 +107,7 @@ def test_other_strategies_go_on_to_the_end_and_apply_no_gradient_twice(tmp_path,
     assert result.summary["resumed_from"]
     applied = pushes(result.trace)
     assert len(applied) == len(set(applied))
-    for worker in range(3):  # whose last iteration has reached both servers
+    for worker in range(3):  # workers whose last iteration has reached both servers
         last = [shard for who, iteration, shard in applied if (who, iteration) == (worker, 23)]
         assert sorted(last) == [0, 1] or "quorum" in changes["sync"]
     saved.take_up(pq.read_table(run / files.TRACE).to_batches())
@@ -241,7 +241,7 @@ def test_a_run_without_servers_that_goes_on_is_bitwise_the_one_without_interrupt
     for key in ("parameters_digest", "iterations", "gradients_applied", "updates"):
         assert summary.get(key) == expected.summary.get(key)
     assert summary["status"] == "complete"
-    assert int(summary["resumed_from"][-6:]) > 1  # the first is of the start
+    assert int(summary["resumed_from"][-6:]) > 1  # the first one was made at the start
     assert result.metrics["updates"].to_pylist() == expected.metrics["updates"].to_pylist()
     numbers = [row["version"] for row in result.trace.to_pylist() if row["event"] == "all-reduce"]
     assert sorted(set(numbers)) == list(range(max(numbers, default=-1) + 1))

@@ -1,4 +1,4 @@
-"""Sweeps: spaces, the search, early ends, resuming, and what is written."""
+"""Sweeps: spaces, the search, early ends, resuming, and the written files."""
 
 from __future__ import annotations
 

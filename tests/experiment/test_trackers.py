@@ -22,7 +22,7 @@ EXPERIMENT = {
 
 
 class Kept:
-    """Has the three methods, and fails in those that it is told."""
+    """Has the three methods; the methods that it is given fail."""
 
     def __init__(self, *fails: str) -> None:
         self.calls: list[tuple[object, ...]] = []

@@ -1,4 +1,4 @@
-"""Runs on a Ray cluster: early ends, folders, what nodes lack, what stays here."""
+"""Runs on a Ray cluster: early ends, folders, missing things on nodes, and runs in this process."""
 
 from __future__ import annotations
 

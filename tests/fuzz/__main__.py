@@ -1,4 +1,4 @@
-"""Gives random and damaged messages to all that takes them. `python -m tests.fuzz --help`."""
+"""Gives random and damaged messages to all their receivers. `python -m tests.fuzz --help`."""
 
 import argparse
 import sys

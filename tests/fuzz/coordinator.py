@@ -1,7 +1,7 @@
-"""The coordinator's handlers: none may raise anything but an error that ends the run in order.
+"""The coordinator's handlers: they may only raise errors that end the run in an orderly way.
 
-The coordinator is that of real runs, with its kernel in virtual time and a listener without a
-network. Its processes say anything, at any time, and are lost at any time.
+The coordinator is the one of real runs, with its kernel in virtual time and a listener without a
+network. Its processes send any messages at any time, and are lost at any time.
 """
 
 from __future__ import annotations
@@ -213,14 +213,14 @@ class NoFiles:
 
 
 class FuzzedCoordinator:
-    """A coordinator whose processes say anything.
+    """A coordinator whose processes send any messages.
 
     Args:
-        draw: decides what happens.
-        kind: of the run; None: any.
+        draw: source of random decisions.
+        kind: kind of the run; None: any.
 
     Attributes:
-        counts: of messages, by what became of them.
+        counts: numbers of messages, by their effect.
     """
 
     def __init__(self, draw: random.Random, kind: str | None = None) -> None:
@@ -229,7 +229,7 @@ class FuzzedCoordinator:
         self._renew()
 
     def step(self) -> None:
-        """Let one thing happen. Raises what is unforeseen."""
+        """Cause one random event. Raises unexpected exceptions."""
         try:
             self._step()
         except OutpaceError as error:
@@ -240,7 +240,7 @@ class FuzzedCoordinator:
             self._renew()
 
     def hear(self, name: str, message: WireMessage) -> bool:
-        """Give the coordinator this message of a process; False if it is refused."""
+        """Give this message of a process to the coordinator; return False if it is refused."""
         self._hear(name, message, aimed=True)
         return name not in self._listener.shut_out
 
@@ -327,7 +327,7 @@ class FuzzedCoordinator:
                 self._hear(draw.choice(self._names), message)
 
     def _save_all(self) -> None:
-        """All processes that are asked for a part of the checkpoint answer well."""
+        """Let all processes that are asked for a part of the checkpoint answer correctly."""
         checkpoints: Any = self._coordinator.checkpoints
         if checkpoints._open is None:
             checkpoints.save_now()
@@ -337,7 +337,7 @@ class FuzzedCoordinator:
             self._hear(name, self._part_of(name, checkpoints._open.number), aimed=True)
 
     def _part_of(self, name: str, number: int) -> WireMessage:
-        """Return what a process answers that saves its part of a checkpoint."""
+        """Return the answer of a process that saves its part of a checkpoint."""
         part, place = CheckpointPart(number, 5, Totals()), int(name[-1])
         checkpoints: Any = self._coordinator.checkpoints
         content, clock = checkpoints._content, checkpoints._planner._target or 0
@@ -354,7 +354,7 @@ class FuzzedCoordinator:
                 part.shard, _ = shard_file(state, name="common")
         records = {record.file for record in (part.shard, part.own) if record is not None}
         if not name.startswith("server"):
-            records.add(f"{name}{SUFFIX}")  # of a script, or the same
+            records.add(f"{name}{SUFFIX}")  # state of a script, or the same
         part.parts = [Part(file, _FILE_BYTES, 0) for file in sorted(records)]
         return part
 
@@ -393,7 +393,7 @@ class FuzzedCoordinator:
             self.counts["taken by the coordinator"] += 1
 
     def _aim(self, message: Any) -> None:
-        """Let a message be about what is under way, now and then."""
+        """Sometimes replace numbers in a message so that they match running operations."""
         draw, parts = self._draw, self._coordinator
         if draw.random() < 0.3:
             return
@@ -404,7 +404,7 @@ class FuzzedCoordinator:
             message.number = parts.checkpoints._open.number
 
     def _state(self) -> Any:
-        """Return what a message that is refused must not change."""
+        """Return the state that a refused message must not change."""
         parts = self._coordinator
         checkpoints = parts.checkpoints
         assert checkpoints is not None

@@ -1,4 +1,4 @@
-"""The decoder and a shard: each takes a message, or raises ProtocolError and is as before."""
+"""The decoder and a shard: each accepts a message, or raises ProtocolError without a change."""
 
 from __future__ import annotations
 
@@ -26,14 +26,14 @@ WORKERS = 3
 
 
 class Silent:
-    """Ignores what a shard tells."""
+    """Ignores the messages of a shard."""
 
     def __getattr__(self, name: str) -> Any:
         return lambda *_: None
 
 
 POLICIES = (Bsp(), Ssp(2), Asp(), Dsps(1, 2), CutOff())
-_RENEWED = 300  # messages after which the machines are made anew
+_RENEWED = 300  # messages after which the machines are made again
 _OWN = Push, Pull, Leave, Pause, Rejoin
 
 
@@ -41,7 +41,7 @@ class Fuzzed:
     """The decoder of a connection, and a shard.
 
     Attributes:
-        counts: of messages, by what became of them.
+        counts: numbers of messages, by their effect.
     """
 
     def __init__(self, draw: random.Random) -> None:
@@ -49,7 +49,7 @@ class Fuzzed:
         self.counts: Counter[str] = Counter()
 
     def step(self) -> None:
-        """Give one message to all that take it. Raises AssertionError, or what is unforeseen."""
+        """Give one message to all receivers. Raises AssertionError or an unexpected exception."""
         if self._count % _RENEWED == 0:
             self._renew()
         self._count += 1
@@ -138,7 +138,7 @@ def _packed(serial: int) -> bytes:
 
 
 def run(messages: int, seed: int = 0) -> Counter[str]:
-    """Give so many messages; return what became of them."""
+    """Give this many messages; return the counts of their effects."""
     fuzzed, coordinator = Fuzzed(random.Random(seed)), FuzzedCoordinator(random.Random(seed))
     try:
         for place in range(messages):

@@ -1,4 +1,4 @@
-"""Random messages of every kind, and bytes of them that are damaged."""
+"""Random messages of every kind, also with damaged bytes."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from outpace.real.net.wire import ANY_MESSAGE
 from outpace.sync.messages import Close, Leave, Pause, Pull, Push, Rejoin, WireMessage
 
 KINDS: Final = tuple(WireMessage.__subclasses__())
-# Those that change a shard.
+# messages that change a shard
 _OFTEN: Final = (
     Push,
     Push,
@@ -33,14 +33,14 @@ _DECODER: Final = msgspec.msgpack.Decoder(ANY_MESSAGE)
 def random_message(draw: random.Random, often: Sequence[type] = _OFTEN) -> bytes:
     """Return the bytes of a message of any kind, most of them legal.
 
-    often: the kinds of most messages.
+    often: the kinds that most messages have.
     """
     kind = draw.choice(often if draw.random() < 0.6 else KINDS)
     return _ENCODER.encode([_tag(kind), *(_value(t, draw) for t in _fields(kind))])
 
 
 def decoded(data: bytes) -> WireMessage | None:
-    """Return the message; None if the bytes are none."""
+    """Return the message; None if the bytes are not a message."""
     try:
         message: WireMessage = _DECODER.decode(data)
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError, OverflowError):
@@ -49,7 +49,7 @@ def decoded(data: bytes) -> WireMessage | None:
 
 
 def damaged(data: bytes, draw: random.Random) -> bytes:
-    """Return bytes with up to three changes: flipped, cut, repeated, put in, from another one."""
+    """Return bytes with up to three changes: flipped, cut, repeated, inserted, exchanged."""
     for _ in range(draw.randint(0, 3)):
         at = draw.randrange(len(data) + 1)
         to = min(len(data), at + draw.randint(1, 8))

@@ -1,4 +1,4 @@
-"""Messages from the wire, random and damaged: what is illegal is refused and changes nothing.
+"""Random and damaged messages: illegal ones are refused and change nothing.
 
 `python -m tests.fuzz --messages 1000000`, in `make soak`, tries more.
 """

@@ -1,7 +1,7 @@
-"""Tests that need a GPU are skipped where there is none.
+"""Tests that need a GPU are skipped if there is none.
 
-OUTPACE_TEST_DEVICE=cpu runs them on the CPU, except for those that need a GPU by their nature: this
-tries the tests themselves.
+OUTPACE_TEST_DEVICE=cpu runs them on the CPU, except for tests that really need a GPU; in this way
+the tests can be tried without one.
 """
 
 import os
@@ -22,7 +22,7 @@ def device():
 
 @pytest.fixture
 def gpu(device):
-    """As `device`, for what cannot be tried on a CPU."""
+    """The same as `device`, for tests that are impossible on a CPU."""
     if not device.startswith("cuda"):
         pytest.skip("this needs a GPU")
     return device

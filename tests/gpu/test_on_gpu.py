@@ -1,4 +1,4 @@
-"""What Outpace does on a GPU is what plain PyTorch does there, and errors say what to do."""
+"""Outpace has the same results on a GPU as plain PyTorch, and errors say what to do."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ import outpace
 from outpace.errors import RunError
 from outpace.experiment.running import run
 
-# Later and earlier releases of torch warn of other things.
+# Other releases of torch have other warnings.
 pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("default")]
 
 # -- with servers ------------------------------------------------------------------------------
@@ -66,7 +66,7 @@ def test_two_workers_on_one_gpu_step_along_the_mean_of_their_gradients(tmp_path,
 
 
 def test_parts_are_pushed_in_backward(tmp_path, device):
-    """The hooks run in a thread of torch where the parameters are on a GPU."""
+    """If the parameters are on a GPU, the hooks run in a thread of torch."""
     (found,) = launch(tmp_path, "sgd", device, overlap="backward", non_finite="stop")
     require_close(found["gradients"], plain("sgd", device)["gradients"], 1e-6)
 

@@ -1,4 +1,4 @@
-"""Values of scripts on another device than the CPU, without a GPU: see `pretend_gpu`.
+"""Values of scripts on a device other than the CPU, without a GPU: see `pretend_gpu`.
 
 The scripts make that device torch's default device.
 """

@@ -1,4 +1,4 @@
-"""Runs scripts on a device, and what plain PyTorch makes of the same training."""
+"""Runs scripts on a device, and the same training in plain PyTorch."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def script(name: str, folder: Path, *arguments: str) -> dict[str, Any]:
 
 
 def launch(folder: Path, case: str, device: str, **changes: Any) -> list[dict[str, Any]]:
-    """Run a case for real; return what its workers have written."""
+    """Run a case in real processes; return the results that its workers have written."""
     workers = changes.setdefault("workers", 1)
     changes.setdefault("sync", {"kind": "bsp"})
     if changes["sync"]["kind"] == "bsp":
@@ -31,7 +31,7 @@ def launch(folder: Path, case: str, device: str, **changes: Any) -> list[dict[st
 
 
 def plain(case: str, device: str) -> dict[str, Any]:
-    """Return what a case does in this process, without Outpace."""
+    """Return the results of a case in this process, without Outpace."""
     found = ON_GPU["CASES"][case](lambda model, optimizer: (model, optimizer), device, 0)
     parameters = ON_GPU["parameters_of"](found["model"])
     return {"gradients": found["gradients"], "parameters": parameters}
@@ -56,7 +56,7 @@ def mean_gradient_training(device: str, workers: int, *, lr: float, momentum: fl
 
 
 def averaged_training(device: str, workers: int, every: int, steps: int) -> list[Any]:
-    """Return the parameters of workers that train alone and average them after each `every`."""
+    """Return the parameters of workers that train alone and average every `every` steps."""
     models = [ON_GPU["net"](device) for _ in range(workers)]
     optimizers = [torch.optim.SGD(model.parameters(), lr=0.1) for model in models]
     for step in range(steps):
@@ -77,11 +77,11 @@ WITHOUT_SERVERS = [{"kind": "ssgd"}, {"kind": "local-sgd", "every": 3}, {"kind":
 
 
 def require_averaged(folder: Path, device: str, sync: dict[str, Any]) -> None:
-    """Two workers train by a strategy as their processes would without Outpace."""
+    """Require that two workers train by a strategy in the same way as without Outpace."""
     here = {"own": "cuda:0", "pretend": "cpu"}.get(device, device)
     case = "sgd" if sync["kind"] == "ssgd" else "plain_sgd"
     one, other = launch(folder, case, device, workers=2, sync=sync)
-    if sync["kind"] == "hpsgd":  # which gradients are in a step depends on the time
+    if sync["kind"] == "hpsgd":  # the gradients in a step depend on timing
         first = ON_GPU["parameters_of"](ON_GPU["net"]("cpu"))
         assert all(bool(p.isfinite().all()) for p in one["parameters"])
         assert not any(torch.equal(a, b) for a, b in zip(one["parameters"], first, strict=True))
@@ -102,7 +102,7 @@ def ddp(folder: Path, device: str, workers: int, sync: dict[str, Any]) -> list[d
 
 
 def require_collectives(found: list[dict[str, Any]]) -> None:
-    """The results are as by hand: rank n gives (10 n, 10 n + 1)."""
+    """Require the results by hand: rank n gives (10 n, 10 n + 1)."""
     workers = len(found)
     everyone = [10.0 * rank + k for rank in range(workers) for k in range(2)]
     total = sum(everyone[::2])

@@ -16,7 +16,8 @@ MODERATE = settings(deadline=None, max_examples=50)
     st.lists(st.integers(0, 20), min_size=1, max_size=6),
 )
 def test_timeouts_strike_when_simpys_race_between_message_and_timeout_is_lost(puts, limits):
-    # Odd times for messages, even ones for timeouts: no ties, whose rules differ.
+    # Odd times for messages, even ones for timeouts: so there are no ties, which SimPy orders
+    # differently.
     puts = [2 * time + 1 for time in sorted(puts)]
     kernel, ours = Kernel(), []
     env, theirs = simpy.Environment(), []

@@ -112,7 +112,7 @@ def test_a_message_of_the_last_instant_comes_before_the_end_of_the_time(wait_s, 
 
 
 def collected(times, count):
-    """When a walker had each of its lists of `count` messages, which arrive at these times."""
+    """Return when a walker has its lists of `count` messages, which arrive at these times."""
     kernel = Kernel()
     box, seen = Mailbox(kernel, "the box"), []
 

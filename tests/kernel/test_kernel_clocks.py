@@ -12,10 +12,10 @@ from outpace.support.units import SECOND
 
 
 class Outside:
-    """A clock with a script of what comes in: (time, message), and how late it wakes up.
+    """A clock with given messages from outside, (time, message), and given delays.
 
-    Like a poll of sockets: it returns at the next event or when something comes in,
-    whichever is first, and later than asked by `late[0], late[1], ...` ns.
+    Like a poll of sockets it returns at the next event or at the next message, whichever is first,
+    but `late[0], late[1], ...` ns too late.
     """
 
     def __init__(self, script=(), late=()):

@@ -1,4 +1,4 @@
-"""`Kernel.end`: one walker ends where it stands, and the others continue."""
+"""`Kernel.end`: one walker ends at its present place, and the others continue."""
 
 import pytest
 

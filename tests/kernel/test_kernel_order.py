@@ -16,7 +16,7 @@ def ns(count):
 
 
 def run_sleepers(delays, tie_seed=None):
-    """Walkers that sleep `delays[w]` in turn; what happened, as (time, walker, step)."""
+    """Run walkers that sleep `delays[w]` in turn; return the events as (time, walker, step)."""
     kernel, seen = Kernel(tie_seed=tie_seed), []
 
     async def sleeper(walker):

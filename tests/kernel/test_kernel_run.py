@@ -117,7 +117,7 @@ def test_an_exception_stops_the_run_with_the_walkers_name_and_the_virtual_time()
 
 
 def grown_bytes(work):
-    """Bytes that `work` leaves allocated, after a first round of it."""
+    """Return the bytes that `work` leaves allocated in its second call."""
     work()
     gc.collect()
     tracemalloc.start()

@@ -1,4 +1,4 @@
-"""Timeouts: what they interrupt, and that no message is lost (rule 3)."""
+"""Timeouts: the calls that they interrupt, and that no message is lost (rule 3)."""
 
 import pytest
 from hypothesis import given, settings

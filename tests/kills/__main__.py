@@ -6,7 +6,7 @@
 Workers, servers and the coordinator (the command, which is then resumed) are killed with SIGKILL,
 or stopped with SIGSTOP, 2 s after the run has recovered from the last failure. Exit code 1 if a
 promise does not hold; the folder of that run is kept and named. With `--copies 100` the blocks of
-tasks are so large that they go through memory that the processes share.
+tasks are so large that processes exchange them in shared memory.
 """
 
 from __future__ import annotations

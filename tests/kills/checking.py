@@ -1,4 +1,4 @@
-"""Checks of the results of a run of which processes were killed."""
+"""Checks of the results of a run in which processes were killed."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ def check(out: Path, family: Family, iterations: int, deaths: Mapping[str, int])
     """Check the folder of a run that has ended.
 
     Args:
-        iterations: of each worker.
-        deaths: by role. After the coordinator's, the run is resumed.
+        iterations: number of iterations of each worker.
+        deaths: number of deaths, by role. After the death of the coordinator the run is resumed.
 
     Raises:
         Broken: naming the promise that did not hold.
@@ -39,8 +39,8 @@ def check(out: Path, family: Family, iterations: int, deaths: Mapping[str, int])
             raise Broken(f"of {torn} gradients a server has a part")
         both = both[..., 0]
     times = (both * -WORKERS).round(decimals=3)
-    # Of an iteration that is cut off after n gradients, or lacks the others, each has the weight
-    # 1 / n.
+    # In an iteration with only n gradients (cut off, or others are lost), each has the weight 1 /
+    # n.
     counts = range(1, WORKERS + 1) if family.drops or family.averages else [WORKERS]
     weights = {0.0, *(round(WORKERS / count, 3) for count in counts)}
     if twice := int((times == 2).sum()):

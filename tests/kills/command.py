@@ -1,4 +1,4 @@
-"""A real run, started by the command line in a process of its own, and the processes behind it."""
+"""A real run, started by the command line in a separate process, and its processes."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from outpace.record.status import Status, read_status
 from outpace.support.yaml_files import write_yaml
 
 _STEP_S: Final = 0.05
-LIMIT_S: Final = 90.0  # for anything that a test waits for
+LIMIT_S: Final = 90.0  # limit of every wait of a test
 
 
 class Command:
@@ -61,13 +61,13 @@ class Command:
         return self._process.poll()
 
     def processes(self) -> dict[str, int]:
-        """Return the process behind each name, such as worker-0, that has one."""
+        """Return the process of each name, such as worker-0, that has one."""
         children = descendants(self.pid)
         self.known |= children.keys()
         return {name: pid for pid, name in children.items() if name[:6] in ("worker", "server")}
 
     def status(self) -> Status | None:
-        """Return what the run says of itself, if the command that continues has said it."""
+        """Return the status of the run, if the command that continues has written one."""
         found = read_status(self.out)
         return found if found is not None and found.process == self.pid else None
 
@@ -95,7 +95,7 @@ class Command:
         return "\n".join((self.folder / "output.txt").read_text().splitlines()[-12:])
 
     def end(self) -> None:
-        """Kill what is left, so that a broken promise leaves no process."""
+        """Kill the remaining processes, so that none remains after a broken promise."""
         for pid in self.known | {self.pid}:
             if is_alive(pid):
                 os.kill(pid, signal.SIGKILL)
@@ -127,7 +127,7 @@ def is_alive(pid: int) -> bool:
 
 
 def _stat(pid: int) -> tuple[int, str, str] | None:
-    """Return parent, state and name of a process; None if it is gone."""
+    """Return parent, state and name of a process; None if it has ended."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

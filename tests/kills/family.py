@@ -1,4 +1,4 @@
-"""The strategies under which processes are killed, and what must hold of each."""
+"""The strategies under which processes are killed, and the promises of each."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ class Family:
     """One strategy.
 
     Attributes:
-        sync: its configuration, and what goes with it.
+        sync: its configuration, and further keys that it needs.
         servers: 0 for strategies without servers.
         in_flight: gradients that the death of one worker may lose.
-        averages: True if an iteration that lacks a lost gradient takes the mean of the others.
+        averages: True if an iteration without a lost gradient uses the mean of the others.
         drops: True if the strategy itself leaves gradients out.
         script: True if a user's script trains, which has the same parameters as the task.
     """
@@ -37,7 +37,7 @@ class Family:
         """Return the configuration of a run.
 
         Args:
-            iterations: of each worker.
+            iterations: number of iterations of each worker.
             copies: how often a task has each parameter; with n each server has
                 4 · n · workers · iterations bytes of parameters.
         """
@@ -68,7 +68,7 @@ class Family:
 
     @property
     def processes(self) -> tuple[str, ...]:
-        """The names of the processes of a run, beside its coordinator."""
+        """The names of the processes of a run, without its coordinator."""
         servers = (f"server-{number}" for number in range(self.servers))
         return (*servers, *(f"worker-{number}" for number in range(WORKERS)))
 

@@ -47,12 +47,12 @@ def attack(
 ) -> None:
     """Make one run, with these failures (role and signal) one after the other.
 
-    Failures that are left when the run ends are not made.
+    If the run ends earlier, the remaining failures are not made.
 
     Args:
-        name: of a family.
+        name: name of a family.
         folder: gets the run; must be empty.
-        iterations: of each worker.
+        iterations: number of iterations of each worker.
         copies: how often a task has each parameter.
 
     Raises:
@@ -69,7 +69,7 @@ def attack(
                 continue
             made[role] += 1
             recovery_s = _fail(command, family, role, number, draw)
-            if recovery_s is None:  # the run ended meanwhile
+            if recovery_s is None:  # the run ended in the meantime
                 break
             tally.add(name, role, number, recovery_s)
             _pause(command)
@@ -85,7 +85,7 @@ def attack(
 
 
 def is_ready(command: Command, family: Family) -> bool:
-    """Wait until all processes train and a checkpoint is there; False if the run ended before."""
+    """Wait until all processes train and a checkpoint exists; False if the run ended before."""
 
     def ready() -> bool:
         if command.exit_code is not None:
@@ -107,9 +107,9 @@ def is_ready(command: Command, family: Family) -> bool:
 def _fail(
     command: Command, family: Family, role: str, number: str, draw: random.Random
 ) -> float | None:
-    """Make one process fail, and return the seconds until all are there again.
+    """Make one process fail, and return the seconds until all processes are running again.
 
-    None: the run ended before that.
+    Return None if the run ended before that.
     """
     before, begun = command.processes(), time.monotonic()
     status = command.status()
@@ -132,7 +132,7 @@ def _fail(
         return time.monotonic() - begun if is_ready(command, family) else None
     there = [each for each in before if each.startswith(role)]
     if not there:
-        return None  # they have ended since; then the run does, which the caller awaits
+        return None  # they have ended since; then the run ends, and the caller waits for that
     target = draw.choice(there)
     try:
         os.kill(before[target], SIGNALS[number])
@@ -175,7 +175,7 @@ def check_nothing_left(command: Command) -> None:
     )
     if left := descendants(command.pid):
         raise Broken(f"processes are left: {left}")
-    # A command that is killed leaves that of multiprocessing's fork server.
+    # A killed command leaves the socket of multiprocessing's fork server.
     found = [path for path in command.temporary.rglob("*") if path.is_socket()]
     sockets = [path.name for path in found if not path.parent.name.startswith("pymp-")]
     if sockets:

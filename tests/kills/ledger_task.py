@@ -1,9 +1,9 @@
-"""A task whose parameters are a ledger: which gradients are in them, and how often.
+"""A task whose parameters are a ledger: they show which gradients were applied, and how often.
 
-Each sample has parameters of its own, the same number on each of two servers, and the gradient of a
-sample is 1 there and 0 elsewhere. A worker sees each of its samples once. So after plain SGD a
+Each sample has separate parameters, the same number on each of two servers, and the gradient of a
+sample is 1 in them and 0 elsewhere. A worker sees each of its samples once. So after plain SGD a
 parameter is 0 if its gradient is missing, and twice as large as the others if it was applied twice.
-Large blocks go through memory that processes share, so `copies` says how large they are.
+Large blocks are exchanged in shared memory, so `copies` sets their size.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ def test_any_split_gives_what_torch_gives_on_whole_tensors(data):
         return torch.randn(size, generator=numbers, dtype=dtype)
 
     start = draw()
-    # Contiguous tensors of their own, as a model has them.
+    # Separate contiguous tensors, as in a model.
     parameters = [torch.nn.Parameter(part.clone()) for part in start.split(sizes)]
     members = [part for part in (parameters[:first], parameters[first:]) if part]
     groups: list[dict[str, Any]] = [{"params": part} for part in members]

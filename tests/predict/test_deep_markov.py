@@ -21,7 +21,7 @@ SMALL = {"lag": 6, "latent": 4, "hidden": 16, "steps": 60}
 
 
 def fit(histories, **settings):
-    """Fit as `outpace.predict.models.fit` does, but networks of any size."""
+    """Fit a model as `outpace.predict.models.fit` does, but with networks of any size."""
     with repeatable.one_thread():
         return deep_markov.fit(histories, **settings)
 
@@ -37,7 +37,7 @@ def recorded(iterations=60, seed=0, *, workers=WORKERS, slow=(), noise=0.03):
 
 
 def cut_after(history, count, since=0):
-    """Iterations from `since` on end when `count` workers have come."""
+    """Return a history whose iterations from `since` on end when `count` workers have come."""
     end = np.sort(history.seconds, axis=1)[:, count - 1 : count]
     censored = history.seconds > end
     censored[:since] = False
@@ -58,7 +58,7 @@ def small():
 
 @pytest.fixture(scope="module")
 def plain():
-    """A model, what its fit told, and torch's, Python's and numpy's state before and after."""
+    """Return a model, the output of its fit, and the generators' states before and after."""
     told, before = [], (repeatable.states(), torch.get_num_threads())
     model = fit([recorded()], progress=told.append, **SMALL)
     return model, told, before, (repeatable.states(), torch.get_num_threads())
@@ -71,7 +71,7 @@ def either(request, plain):
 
 @pytest.fixture(scope="module")
 def switching():
-    """Fitted long enough to know that the first half slows down together."""
+    """Return a model that was fitted until it knows that the first half slows down together."""
     runs = [recorded(80, seed, slow=[(a, a + 25)]) for seed, a in enumerate((0, 15, 30, 50))]
     return fit(runs, seed=1, **{**SMALL, "steps": 400})
 

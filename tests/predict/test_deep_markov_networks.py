@@ -1,4 +1,4 @@
-"""The deep Markov model's arithmetic, against exact results."""
+"""The deep Markov model's arithmetic, compared with exact results."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ def test_a_state_beyond_all_that_were_learned_gives_no_run_time_near_zero():
     network = DeepMarkovNetwork(workers=50, latent=4, hidden=8, factors=2).requires_grad_(False)
     far = 1e4 * torch.randn(100, 4)
     mean, std = network.emission(far)
-    assert float(mean.abs().max()) == pytest.approx(10)  # the range of what it is shown
+    assert float(mean.abs().max()) == pytest.approx(10)  # the range of its observations
     assert float(std.max()) == pytest.approx(4.95, abs=0.01)
     near, spread = network.emission(far / 1e6)
     assert float(near.abs().max()) < 5

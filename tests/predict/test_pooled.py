@@ -22,7 +22,7 @@ fit: Callable[..., Any] = partial(fit_model, "pooled")
 
 @pytest.fixture(scope="module")
 def model() -> Pooled:
-    """Fitted to a run whose nodes are slow now and then, and one in which none ever is."""
+    """Return a model fitted to one run with nodes that are sometimes slow, and one without."""
     return fit([_history(24, 0), _history(24, 1, slow=False)])
 
 
@@ -47,7 +47,7 @@ def test_a_second_fit_gives_the_same_bits_and_changes_no_global_state(
 
 
 def test_a_refit_goes_on_from_the_earlier_model_and_predicts_better(model: Pooled) -> None:
-    """By the likelihood of 60 iterations that follow 60 of which the model knew 24."""
+    """Compares the likelihood of 60 iterations after 60 others, of which the model knew 24."""
     history = _history(120, 0)
     refitted = fit([_part(history, 60)], earlier=model)
     assert _likelihood(refitted, history, 60) > _likelihood(model, history, 60) + 0.05
@@ -64,7 +64,7 @@ def test_it_serves_another_number_of_workers(model: Pooled, workers: int) -> Non
 
 
 def test_a_worker_never_seen_is_predicted_from_the_pool(model: Pooled) -> None:
-    """A worker like its node, an unseen node like other nodes: fast, or up to 3 times slow."""
+    """A worker is predicted like its node, an unseen node like other nodes (up to 3 times slow)."""
     history = _history(30, 5, slow=False)
     history.seconds[:, [4, 9, 10, 11]] = np.nan  # one of a node, and a whole node
     typical = np.median(_followed(model, history, 2000), axis=0)

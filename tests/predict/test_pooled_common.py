@@ -1,4 +1,4 @@
-"""The factor that all workers share: few points of a fine grid stand for all of them."""
+"""The factor that all workers share: few points of a fine grid represent all of them."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NODES, _WIDTH = 8, 4
 
 
 def _law(*, nodes: int = _NODES, width: int = _WIDTH) -> Law:
-    """Nodes are usual or twice as slow; workers straggle now and then; the shift is 0."""
+    """Return a law: nodes are normal or twice as slow; some workers straggle; the shift is 0."""
     return Law(
         shift=torch.zeros(1),
         log_shift=torch.zeros(1),
@@ -56,7 +56,7 @@ def _everyone(law: Law) -> Tensor:
 
 
 def _times(law: Law, factor: float, slow: int, seed: int) -> Tensor:
-    """Draw log times, shape (J, W), of an iteration in which so many nodes are slow."""
+    """Draw log times, shape (J, W), of an iteration in which this many nodes are slow."""
     noise = torch.randn(law.offset.shape, generator=torch.Generator().manual_seed(seed))
     times = factor + law.offset + _SPREAD * noise
     times[:slow] += math.log(2.0)
@@ -79,7 +79,7 @@ def test_a_normal_narrower_than_the_grid_is_not_lost_between_its_points(middle: 
 def test_six_points_have_the_likelihood_of_the_whole_grid(
     size: float, slow: int, came: int, within: float
 ) -> None:
-    """Of 32 workers; the whole is about 50. Iterations end with the first `came` of them."""
+    """32 workers; the grid has about 50 points. Iterations end with the first `came` workers."""
     law = _law()
     known = _everyone(law)
     whole = _everywhere(law, size)
@@ -102,7 +102,7 @@ def test_six_points_have_the_likelihood_of_the_whole_grid(
 def test_some_workers_say_which_points_matter_given_all(
     nodes: int, width: int, came: int, size: float
 ) -> None:
-    """Mean and standard deviation of the factor, with more workers than are asked first."""
+    """Compares the factor's mean and deviation, with more workers than are evaluated first."""
     law = _law(nodes=nodes, width=width)
     every = _everyone(law)
     law = plausible(law, _factor(size), every)

@@ -39,7 +39,7 @@ def _law(seed: int = 0) -> Law:
 
 
 def _density(law: Law, away: np.ndarray, censored: np.ndarray, known: np.ndarray) -> float:
-    """By adding up every way it can have come about."""
+    """Return the density as a sum over all combinations."""
     total = 0.0
     parts = [part.numpy() for part in law]
     shift, log_shift, level, log_regime, offset, spread, delay, delay_spread, straggle = parts
@@ -96,9 +96,9 @@ def test_draws_have_the_density_of_the_likelihood() -> None:
 
 @pytest.mark.parametrize("seed", [4, 5, 6])
 def test_conditional_draws_are_those_left_of_many_draws(seed: int) -> None:
-    """The two first have come, within 1 % of a time; two have not. Rejection; KS at 0.1 %.
+    """Two workers have come within 1 % of a time, two have not. Rejection; KS test at 0.1 %.
 
-    The times are usual ones: in the tails the density changes within 1 %.
+    The times are frequent ones, since in the tails the density changes within 1 %.
     """
     forecast = _forecast(_law(seed))
     draws = forecast.sample(1_500_000)

@@ -15,7 +15,7 @@ TIMES = np.array([[1.0, 4.0, 2.0, 3.0], [2.0, 2.5, 8.0, 2.1]])
 
 
 class Scripted:
-    """Begins with the first of the waits, takes the next when asked; notes what it sees."""
+    """Begins with the first wait, uses the next one at each call; notes its observations."""
 
     def __init__(self, *waits: Wait) -> None:
         self.waits = waits
@@ -64,7 +64,7 @@ def test_asked_again_it_sees_who_has_come_and_nothing_else():
     done = replay(rule, TIMES[:1])
     nan = pytest.approx([1.0, math.nan, 2.0, math.nan], nan_ok=True)
     assert rule.seen == [(2.5, nan), (3.0, pytest.approx([1.0, math.nan, 2.0, 3.0], nan_ok=True))]
-    assert (done.count[0], done.ended_s[0]) == (3, 3.0)  # a count that had come already: now
+    assert (done.count[0], done.ended_s[0]) == (3, 3.0)  # a count that had been reached: now
     assert done.reviews[0] == 2
 
 

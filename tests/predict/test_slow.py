@@ -1,4 +1,4 @@
-"""Tests of the test that names slow units."""
+"""Tests of the statistical test that names slow units."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ def test_small_differences_are_not_named_however_long_the_run():
 
 
 def test_chance_does_not_make_a_small_difference_a_short_slow_period():
-    """A unit 5 % slower, in rows in which it is more by chance, also with heavy tails."""
+    """A unit is 5 % slower, by chance more in some rows, also with heavy tails."""
     for seed in range(6):
         rng = np.random.default_rng([12, seed])
         seconds = np.exp(0.05 / math.sqrt(2) * rng.standard_t(4, (300, 16)))

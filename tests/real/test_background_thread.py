@@ -1,4 +1,4 @@
-"""A thread does what takes long beside the work of a process."""
+"""A thread carries out long operations during the work of a process."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from outpace.real.net.clock import RealClock
 
 
 class Work:
-    """The thread, the clock that its results come to, and these results."""
+    """The thread, the clock that receives its results, and these results."""
 
     def __init__(self) -> None:
         self.clock, self.results = RealClock(), []

@@ -1,4 +1,4 @@
-"""How many functions one push and pull of a script passes on real processes, on both sides."""
+"""The number of functions that a push and pull of a script calls in real processes."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from tests.support.paths import SCRIPTS
 from outpace.experiment.running import run
 
 pytestmark = pytest.mark.slow
-# What carries messages between the script and the shard, and waits for them. What the script's
-# gradient, the shard and the records do is not on the way.
+# Modules that carry messages between the script and the shard, and wait for them; without the
+# script's gradient, the shard and the records.
 ON_THE_WAY = ("real/", "kernel/", "sync/programs/", "sync/membership/")
 LIMIT = 105  # reached on 2026-11-30; a slow worker also looks for messages
 
 
 def fewest(folder: Path, role: str) -> set[str]:
     """Return the functions of a step in which nothing else was done, such as a report."""
-    steps = json.loads((folder / f"{role}.json").read_text())[20:]  # the first ones make things
+    steps = json.loads((folder / f"{role}.json").read_text())[20:]  # the first steps make objects
     found = [{name for name in step if name.startswith(ON_THE_WAY)} for step in steps]
     return min(found, key=len)
 

@@ -1,4 +1,4 @@
-"""Gossip in real processes: nobody is held up by more than a module, and the mean stays."""
+"""Gossip in real processes: no worker waits longer than one module; the mean does not change."""
 
 from __future__ import annotations
 
@@ -86,7 +86,7 @@ def test_who_computes_is_averaged_with_at_the_next_of_its_modules(tmp_path):
     averages = rows(result, "all-reduce", 0)
 
     def within(step: dict[str, Any]) -> int:
-        """Number of averages that began and ended while worker 1 computed."""
+        """Return the number of averages that began and ended while worker 1 computed."""
         return sum(
             step["start_ns"] < row["start_ns"] and row["end_ns"] < step["computed_ns"]
             for row in averages

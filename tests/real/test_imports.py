@@ -1,4 +1,4 @@
-"""Workers and servers import no library that only the command needs, and nobody Ray."""
+"""Workers and servers import no library that only the command needs, and no process imports Ray."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The picture in the terminal, as a function of the status of a run."""
+"""The picture in the terminal for a given status of a run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Real runs with servers that lose workers: another process takes the place, or the rest train."""
+"""Real runs with servers that lose workers: another process replaces them or the rest train."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`overlap: backward` on real processes: parts leave during backward, and nothing else changes."""
+"""`overlap: backward` on real processes: parts are sent in backward, nothing else changes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def make():
 
 
 def sent_before_the_end(folder: Path, server: int) -> list[bool]:
-    """Return, for each push to a server, whether it left before its computation had ended."""
+    """Return, for each push to a server, whether it was sent before its computation had ended."""
     rows = pq.read_table(folder / "timing.parquet").to_pylist()
     ends = {
         (row["worker"], row["iteration"]): row["arrived_ns"]

@@ -1,4 +1,4 @@
-"""`outpace run` as a process of its own: how it ends, and that nothing of it is left."""
+"""`outpace run` as a separate process: how it ends, and that nothing remains of it."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def make_task():
 
 
 class Command:
-    """A running `outpace run`, leader of a process group of its own.
+    """A running `outpace run`, the leader of a separate process group.
 
     warm: forks it with all imports done; None: a new Python imports everything.
     """
@@ -92,12 +92,12 @@ class Command:
         return pid
 
     def alive(self) -> list[int]:
-        """All processes that have come from it: its folder is that of all of them."""
+        """Return all running processes of the command: they have the same current folder."""
         pids = (int(entry) for entry in os.listdir("/proc") if entry.isdecimal())
         return [pid for pid in pids if _folder(pid) == str(self.here) and is_alive(pid)]
 
     def ends(self) -> int:
-        """Return the exit code; no process that it started outlives it."""
+        """Return the exit code, and require that all its processes have ended."""
         until(lambda: self.process.poll() is not None, 20.0)
         self.leaves_nothing()
         assert "Traceback" not in self.stderr
@@ -112,7 +112,7 @@ class Command:
 
     @property
     def error(self) -> str:
-        """The only line on stderr."""
+        """Return the only line on stderr."""
         lines = self.stderr.splitlines()
         assert len(lines) == 1, lines
         return lines[0]
@@ -155,9 +155,9 @@ Start = Callable[..., Command]
 
 @pytest.fixture
 def start(tmp_path: Path, warm: Warm) -> Iterator[Start]:
-    """Starts a Command in a folder of its own, and cleans up after it.
+    """Return a function that starts a Command in a separate folder, and clean up after it.
 
-    cold: with the imports that a user waits for, too.
+    cold: True: the start includes the imports that a user waits for.
     """
     started: list[Command] = []
 
@@ -225,7 +225,7 @@ def test_an_interrupted_run_ends_in_order_with_the_parameters_that_it_has(start,
     else:
         os.killpg(command.process.pid, signal.SIGINT)
         while "interrupted" not in (command.out / files.SUMMARY).read_text():
-            time.sleep(0.02)  # faster than any hand
+            time.sleep(0.02)  # faster than a user
             os.killpg(command.process.pid, signal.SIGINT)
     assert command.ends() == 130
     assert command.error.startswith("interrupted")
@@ -268,7 +268,7 @@ def test_ctrl_c_while_it_starts_leaves_no_process(start):
     os.killpg(command.process.pid, signal.SIGINT)
     assert command.ends() == 130
     assert command.error.startswith("interrupted")
-    if summary.exists():  # else the fork server was there, and the run had not begun
+    if summary.exists():  # otherwise the fork server existed, and the run had not begun
         assert json.loads(summary.read_text())["status"] == "partial"
 
 

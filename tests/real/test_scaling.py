@@ -38,18 +38,18 @@ def config(kind: str = "bsp", **changes: Any) -> dict[str, Any]:
 
 
 def scaled(folder: Path) -> list[dict[str, Any]]:
-    """The fields of the log's lines about other numbers."""
+    """Return the fields of the log's lines about other numbers."""
     lines = [json.loads(line) for line in (folder / LOG).read_text().splitlines()]
     return [line["fields"] for line in lines if line["event"] == "scaled"]
 
 
 def copied(folder: Path, number: int) -> Path:
-    """Where a copy of the run's folder is, made when it had this number of changes."""
+    """Return the path of a copy of the run's folder, made when it had this number of changes."""
     return folder.parent / f"after-{number}"
 
 
 def scaling(folder: Path, *steps: dict[str, int]) -> Callable[[RealControl], None]:
-    """Return a control function that asks for these numbers, one after the other."""
+    """Return a control function that requests these numbers, one after the other."""
     left, due = list(steps), [10]
 
     def control(control: RealControl) -> None:
@@ -78,7 +78,7 @@ def test_bsp_scaled_up_and_down_is_bitwise_a_run_that_was_resumed_with_these_num
     events = scaled(folder)
     assert [(each["workers"], each["servers"]) for each in events] == [(3, 2), (1, 1)]
     assert [each["workers_before"] for each in events] == [2, 3]
-    # Stopped where the run had more, and resumed with these numbers to where it had fewer.
+    # Stopped when the run had more processes, and resumed with these numbers until it had fewer.
     found = Checkpoints(copied(folder, 2)).newest()
     assert found is not None
     (clock,) = {shard.clock for shard in found.index.shards}
@@ -89,7 +89,7 @@ def test_bsp_scaled_up_and_down_is_bitwise_a_run_that_was_resumed_with_these_num
     first = Checkpoints(copied(folder, 1)).newest()
     point = ResumePoint.of(first, experiment_from(config(**up), "the test"))
     assert point.not_computed == {0: 0, 1: 0, 2: first.index.shards[0].clock}
-    # And from there on.
+    # And after that.
     fewer = run(resume=copied(folder, 2), **down).summary
     assert fewer["parameters_digest"] == summary["parameters_digest"]
 

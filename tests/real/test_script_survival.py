@@ -1,4 +1,4 @@
-"""Real runs of scripts continue from their last checkpoint, with all that the scripts keep."""
+"""Real runs of scripts continue from their last checkpoint, with the state of the scripts."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SAVED = {**BSP, "checkpoint": {"every_updates": 2}}
 
 @pytest.fixture(scope="module")
 def whole() -> Any:
-    """The run without interruption, in virtual time: it has the same values."""
+    """Return the run without interruption, in virtual time, which has the same values."""
     return outpace.simulate(BSP)
 
 
@@ -34,7 +34,7 @@ def killing(
 ) -> tuple[dict[str, Any], list[str]]:
     """Return options of a run, one of whose processes is killed after a checkpoint, or at a time.
 
-    The second result is what the run says.
+    The second result has the messages of the run.
     """
     runs: list[Any] = []
     said: list[str] = []
@@ -64,7 +64,7 @@ def test_a_resumed_script_is_bitwise_the_one_without_interruption_also_on_more_s
 
 @linux
 def test_a_script_whose_worker_dies_goes_on_bitwise_with_the_next_batch(tmp_path, whole):
-    # Its only checkpoint is the one of the start.
+    # Its only checkpoint was taken at the start.
     options, said = killing(tmp_path / "run", "worker-1", at_s=1.1)
     saved = {**BSP, "checkpoint": {"every_s": 1000}}
     result = run(saved, tmp_path / "run", **options)
@@ -89,7 +89,7 @@ def test_a_script_whose_worker_dies_goes_on_bitwise_with_the_next_batch(tmp_path
 
 @linux
 def test_a_process_that_takes_the_place_of_a_worker_begins_with_its_buffers(tmp_path):
-    saved = {"checkpoint": {"every_s": 1000}}  # of which the script keeps nothing
+    saved = {"checkpoint": {"every_s": 1000}}  # the script does not save this
     given = script_run("random_features.py", tmp_path, 30, 0, mean_s=0.05, **saved)
     result = run(given, tmp_path / "run")
     assert (tmp_path / "died").exists()

@@ -59,7 +59,7 @@ def test_a_resumed_run_ends_with_the_parameters_of_the_uninterrupted_one(tmp_pat
         for row in result.trace.to_pylist()
         if row["event"] == "iteration"
     ]
-    assert len(ended) == len(set(ended)) >= 2 * 159  # that of the checkpoint has no row
+    assert len(ended) == len(set(ended)) >= 2 * 159  # the evaluation of the checkpoint has no row
 
 
 @linux
@@ -91,7 +91,7 @@ def test_a_run_goes_on_after_the_death_of_a_server(tmp_path):
     words = "server-1 was killed by SIGKILL before it was done; the run continues from checkpoints/"
     assert line.startswith(words)
     logged = [json.loads(line) for line in (folder / LOG).read_text().splitlines()]
-    many = ("checkpoint", "joined", "finished", "failed")  # workers may say that they lost it
+    many = ("checkpoint", "joined", "finished", "failed")  # workers may report its loss
     events = [line["event"] for line in logged if line["event"] not in many]
     again = ["launched", "training", "end"]
     assert events == ["start", "launched", "training", "lost", "group-restart", "notice", *again]

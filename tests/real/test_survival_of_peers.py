@@ -52,7 +52,7 @@ def test_no_gradient_is_lost_or_counts_twice_where_the_result_depends_on_timing(
 
 
 def killed(folder: Path, config: dict[str, Any], *names: str) -> tuple[Result, list[str]]:
-    """Return the result of a run whose workers of these names are killed, and what it said."""
+    """Return the result of a run whose workers of these names are killed, and its messages."""
     runs: list[Any] = []
     said: list[str] = []
 

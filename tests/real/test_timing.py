@@ -1,4 +1,4 @@
-"""timing.parquet of real runs: what it holds, and that it tells the causes of delays apart."""
+"""timing.parquet of real runs: its content, and that it distinguishes the causes of delays."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def serve_slowly(*arguments) -> None:
         time.sleep(0.05)
         step(self, *given, **more)
 
-    Updates._step = slow_step  # this process is the server's alone
+    Updates._step = slow_step  # only the server is in this process
     server = Server(*arguments)
     server.run(server.serve())
 
@@ -57,7 +57,7 @@ class WithASlowServer(LocalLauncher):
 
 @pytest.fixture(scope="module")
 def slow_server():
-    """A run whose server takes 50 ms for an update."""
+    """Return a run whose server takes 50 ms for an update."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(probes, "PROBE_S", 5.0)  # enough if other processes are busy
         return run(CONFIG, launcher=WithASlowServer)
@@ -131,7 +131,7 @@ def test_without_servers_all_reduces_have_times_and_the_probe_changes_nothing():
         assert row["sent_ns"] <= row["begun_ns"] <= row["done_ns"] <= row["arrived_ns"]
         assert row["server"] == -1
     for row in rows_of(probed.timing, "all-reduce"):
-        assert row["sent_bytes"] >= 8 * ELEMENTS  # and a table of who took part
+        assert row["sent_bytes"] >= 8 * ELEMENTS  # and a table of the members
 
 
 # -- a slow link --------------------------------------------------------------------------
@@ -142,7 +142,7 @@ UP_S, DOWN_S, BYTES_PER_S = 0.020, 0.005, 100e6
 def relay(there: tuple[str, int]) -> int:
     """Relay a port of this machine to another one, later; return the port.
 
-    Bytes arrive UP_S later and BYTES_PER_S of them in a second, the other way DOWN_S later.
+    Bytes arrive UP_S later, at most BYTES_PER_S in a second; in the other direction DOWN_S later.
     """
     listening = socket.create_server(("127.0.0.1", 0))
 

@@ -1,4 +1,4 @@
-"""A disk that is full, by a limit on the size of the files that this process may write."""
+"""A full disk, simulated by a limit on the size of the files that this process may write."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Points that scripts log: checked, kept with all their values, and one curve for the run."""
+"""Points that scripts log: they are checked and kept with all values, and a run has one curve."""
 
 import math
 
@@ -89,7 +89,7 @@ def test_every_point_is_a_row_and_the_lowest_worker_makes_the_curve():
 
 def test_names_that_come_late_are_columns_of_all_rows_and_too_many_are_refused():
     metrics = Metrics()
-    for n in range(8193):  # one more than are kept as Python objects
+    for n in range(8193):  # one more than the number that is kept as Python objects
         metrics.log(n, 0, n, {"lr": float(n)})
     metrics.log(8193, 0, 8193, {"norm": 1.0})
     table = metrics.table()

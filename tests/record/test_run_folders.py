@@ -1,4 +1,4 @@
-"""Run times from the folders of runs: what servers saw, what was computed."""
+"""Run times from the folders of runs: as servers see them, and as computed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of a run: rows in order, in memory and in segments that outlive the process."""
+"""The tables of a run: rows in order, in memory and in segments that remain after the process."""
 
 from __future__ import annotations
 

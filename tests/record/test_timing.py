@@ -1,4 +1,4 @@
-"""timing.parquet: halves of requests from two processes become rows, in bounded memory."""
+"""timing.parquet: the two halves of requests, from two processes, become rows in bounded memory."""
 
 import numpy as np
 import pytest

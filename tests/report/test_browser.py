@@ -1,4 +1,4 @@
-"""The report in a browser: everything is drawn, nothing complains, on a phone too."""
+"""The report in a browser: everything is drawn without errors, also on a phone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ pytestmark = [
     pytest.mark.skipif(CHROMIUM is None, reason="needs Chromium"),
 ]
 
-# What is drawn, asked after clicking every control; written where --dump-dom shows it.
+# Collects what is drawn after a click on every control; --dump-dom shows it.
 PROBE = """<script>
 const wanted = __WANTED__;
 setTimeout(() => {  // plotly.js is unpacked by then
@@ -51,7 +51,7 @@ setTimeout(() => {
 
 
 def look(path: Path, tmp_path: Path, width: int, figures: list[str]) -> list[str]:
-    """Open the report with a probe in it; the probe's lines. Fails on any console error."""
+    """Open the report with a probe in it; return the probe's lines. Fails on any console error."""
     html = path.read_text(encoding="utf-8")
     probed = tmp_path / "probed.html"
     probe = PROBE.replace("__WANTED__", str(figures))

@@ -23,7 +23,8 @@ DATA = {
         {"name": "ASP", "sync": {"kind": "asp"}},
     ],
     "faults": {
-        "schedule": [{"at_s": 12.5, "worker": 1}],  # it is back at 20.5, and has to repeat 0.5 s
+        # it has been replaced at 20.5, and must repeat 0.5 s
+        "schedule": [{"at_s": 12.5, "worker": 1}],
         "recovery": {"detected_s": 1.0, "worker_s": 7.0},
     },
 }
@@ -53,7 +54,7 @@ def test_the_parts_of_the_time_are_what_happened(folder):
         }
     )
     parts = parts_of(read_run(folder / "BSP", "BSP"))
-    # Worker 0 waits while the other one is away: half of 8.5 s.
+    # Worker 0 waits while the other one is missing: half of 8.5 s.
     assert parts["waiting for others"] == pytest.approx(4.25 / 48.5)
     assert sum(parts.values()) == pytest.approx(1.0)
 

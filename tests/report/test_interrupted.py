@@ -1,4 +1,4 @@
-"""When a run was interrupted: a sentence, lines in the progress, bars in the lanes."""
+"""The report of an interrupted run: a sentence, lines in the progress, bars in the lanes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The report as a whole: one file, complete, safe, whatever the runs came to."""
+"""The report as a whole: one file, complete and safe, for any end of the runs."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def test_the_pages_of_a_comparison_share_one_plotly_js(tmp_path):
         < 1e6
         < (tmp_path / "plotly.js").stat().st_size
     )
-    # Another content, as a stranger's folder may have it, is not run: plotly.js is inside.
+    # Other content, as in a malicious folder, is not run; plotly.js is inside the page.
     (tmp_path / "plotly.js").write_text("steal()")
     write_report([folder], folder / "report.html")
     assert not any("src" in a for _, a in Page(folder / "report.html").tags)

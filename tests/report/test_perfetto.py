@@ -1,4 +1,4 @@
-"""The file for Perfetto: read back packet by packet and held against the run."""
+"""The file for Perfetto: read packet by packet and compared with the run."""
 
 from __future__ import annotations
 

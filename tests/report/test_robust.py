@@ -1,4 +1,4 @@
-"""Reports over damaged folders: made from what can be read, with a word on what cannot."""
+"""Reports over damaged folders: made from the readable parts, with a notice about the others."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Reports about comparisons over several seeds: each variant once, with what the seeds allow."""
+"""Reports about comparisons over several seeds: each variant once."""
 
 from __future__ import annotations
 
@@ -58,7 +58,7 @@ def page_of(folder: Path, *entries: dict[str, Any]) -> Page:
 
 @pytest.fixture(scope="module")
 def three(tmp_path_factory) -> Page:
-    """BSP, ASP that is sooner, SSP that cannot be told apart, and one that misses the target."""
+    """BSP, ASP that is sooner, SSP without a clear difference, and one that misses the target."""
     tmp_path = tmp_path_factory.mktemp("three")
     runs(tmp_path, "BSP", [8.0, 8.0], config={"sync": {"kind": "bsp"}})
     runs(tmp_path, "ASP", [4.0, 4.0])
@@ -150,7 +150,7 @@ def test_failed_runs_are_counted_and_not_in_the_means(tmp_path):
 
 def test_curves_are_means_with_bands_from_the_lowest_to_the_highest_seed(tmp_path):
     # At 4 s seed 0 has 81 % and seed 1, half way from 10 to 81 % at 8 s, 45.5 %. Seed 0 keeps its
-    # last value until seed 1 has ended, too.
+    # last value until seed 1 has also ended.
     runs(tmp_path, "BSP", [4.0, 8.0])
     page = page_of(tmp_path, about("BSP"))
     band, line = page.figures["figure-progress"]["views"]["0,0"]["data"]
@@ -207,7 +207,7 @@ def test_an_interrupted_comparison_gives_a_page_about_the_runs_that_ended(tmp_pa
     assert command("report", str(tmp_path)) == 0
     assert "is not about the 3 runs of BSP that ended" in capsys.readouterr().err
     assert Page(tmp_path / files.REPORT).cell("BSP", "time to 80 %") == "8.00 s"
-    # Killed before there was one: every run is shown as it is.
+    # Killed before that file existed: every run is shown separately.
     (tmp_path / files.COMPARISON).unlink()
     assert command("report", str(tmp_path)) == 0
     names = [row[0] for row in Page(tmp_path / files.REPORT).rows[1:]]

@@ -1,4 +1,4 @@
-"""Reports and traces of strategies without servers: what happened beside the computing."""
+"""Reports and traces of strategies without servers: communication during the computation."""
 
 from __future__ import annotations
 

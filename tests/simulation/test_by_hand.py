@@ -18,7 +18,7 @@ PING_PONG = EXAMPLES / "ping_pong.py"
 
 
 def simulate(programs, **options):
-    """Run {name: coroutine function of the worker}; the simulator afterwards, and its log."""
+    """Run {name: coroutine function of the worker}; return the simulator afterwards and its log."""
     log: list[Delivered] = []
     simulator = outpace.Simulator(log=log.append, **options)
     for name, program in programs.items():

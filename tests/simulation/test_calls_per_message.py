@@ -1,4 +1,4 @@
-"""How many functions a simulated message calls: the speed of virtual time, without a clock."""
+"""The number of function calls for a simulated message: the cost of virtual time."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def config(iterations, **sync):
 
 
 def counts(result):
-    """Number of gradients that counted, by iteration."""
+    """Return the number of gradients that counted, by iteration."""
     closed = [row for row in result.trace.to_pylist() if row["event"] == "cut-off"]
     return [row["clock"] for row in sorted(closed, key=lambda row: row["iteration"])]
 
@@ -84,6 +84,6 @@ def test_for_real_training_goes_on_while_the_model_is_fitted(tmp_path):
     found = [row["clock"] for row in trace if row["event"] == "cut-off"]
     assert found[0] == 8
     assert len(found) == begins[0] > 20
-    assert min(found[1:]) < 8  # the last iterations decide meanwhile
+    assert min(found[1:]) < 8  # the last iterations are used in the meantime
     fitted = str(tmp_path / "run" / "run-times.safetensors")
     assert len(counts(simulate(config(10, file=fitted)))) == 10

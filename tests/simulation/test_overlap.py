@@ -1,4 +1,4 @@
-"""`overlap: backward` in virtual time: when parts leave, by hand, and what they leave unchanged."""
+"""`overlap: backward` in virtual time: when parts are sent, by hand, and what does not change."""
 
 from __future__ import annotations
 

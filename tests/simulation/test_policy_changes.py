@@ -8,7 +8,7 @@ from outpace.experiment.running import simulate
 
 
 def config(**changes):
-    """w from 1 by gradient w; four workers, the last of them takes 1.5 s instead of 1."""
+    """Return w from 1 by gradient w; the last of four workers takes 1.5 s instead of 1 s."""
     return {
         "task": {"kind": "quadratic", "eigenvalues": [1.0]},
         "workers": 4,

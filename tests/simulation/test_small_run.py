@@ -1,4 +1,4 @@
-"""A small run whose every event was computed by hand."""
+"""A small run; every event was computed by hand."""
 
 import pytest
 

@@ -1,4 +1,4 @@
-"""Wire messages whose blocks a test looks at apart from them."""
+"""Wire messages and their blocks, which a test checks separately."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def block_in(message: WireMessage) -> Block | None:
 
 
 def announced(message: WireMessage) -> WireMessage:
-    """Return a message as it is while its block is still to come: with the head of the block."""
+    """Return the message before its block has arrived: with the head of the block."""
     block = block_in(message)
     return message if block is None else with_block(message, head_of(block))
 

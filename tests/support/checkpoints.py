@@ -1,4 +1,4 @@
-"""States of shards for tests of checkpoints, and their comparison."""
+"""States of shards for tests of checkpoints, and a comparison of states."""
 
 import json
 import zlib
@@ -65,7 +65,8 @@ def save(
 ) -> Index:
     """Write a whole checkpoint of these shards; others: tensors of further files.
 
-    own: of workers without servers. elements: of the model, if the first shard has more.
+    own: states of workers without servers. elements: size of the model, if the first shard has
+    more.
     """
     folder = checkpoints.begin(number)
     written = [write_shard(folder, state) for state in states]
@@ -94,7 +95,7 @@ def save(
 
 
 def index_of(folder: Path) -> dict[str, Any]:
-    """Return what index.json in the folder of a checkpoint says, as plain data."""
+    """Return the content of index.json in the folder of a checkpoint, as plain data."""
     plain: dict[str, Any] = json.loads((folder / "index.json").read_text())["index"]
     return plain
 
@@ -106,12 +107,12 @@ def index_text(plain: Any) -> str:
 
 
 def rewrite_index(folder: Path, **changes: Any) -> None:
-    """Change values in index.json, as somebody would who knows its checksum."""
+    """Change values in index.json, with a correct checksum."""
     (folder / "index.json").write_text(index_text(index_of(folder) | changes))
 
 
 class Keeper:
-    """Keeps checkpoints in a folder, and remembers why some were abandoned."""
+    """Keeps checkpoints in a folder, and the reasons why some were abandoned."""
 
     def __init__(self, run: Path) -> None:
         self.files, self.is_full = Checkpoints(run), False

@@ -17,7 +17,7 @@ STORE_BYTES = 80 << 20
 
 @contextmanager
 def nodes(*names: str, cpus: float) -> Iterator[Any]:
-    """Start a cluster with nodes of these names on the loopback; it is gone after the block.
+    """Start a cluster with nodes of these names on the loopback; it ends with the block.
 
     Its attribute `temporary` is the folder for temporary files of its processes.
     """
@@ -25,7 +25,7 @@ def nodes(*names: str, cpus: float) -> Iterator[Any]:
     variables = {
         "RAY_TMPDIR": folder,
         "RAY_USAGE_STATS_ENABLED": "0",
-        # Ray gives its workers a niceness of 15: they would miss their limits beside other tests.
+        # Ray gives its workers a niceness of 15: they would miss their limits during other tests.
         "RAY_worker_niceness": "0",
         # A lost node is known after 2 s instead of 30.
         "RAY_health_check_initial_delay_ms": "0",

@@ -8,7 +8,7 @@ from outpace.cli import main
 
 
 def outpace(*arguments: str) -> int:
-    """The exit code; the process's signal handling is left as it was."""
+    """Run a command and return its exit code; signal handling does not change."""
     before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
     try:
         main(arguments)
@@ -21,7 +21,7 @@ def outpace(*arguments: str) -> int:
 
 
 def refused(capsys, *arguments: str) -> str:
-    """The message of a call that must end with 2, without a traceback."""
+    """Return the message of a call that must end with 2, without a traceback."""
     assert outpace(*arguments) == 2
     message = capsys.readouterr().err
     assert "Traceback" not in message

@@ -1,4 +1,4 @@
-"""Which functions of Outpace are called, in a worker's steps and in a server's requests."""
+"""Records the functions of Outpace that a worker's steps and a server's requests call."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from typing import Any, Final
 from outpace.sync import Decision, Policy, Pull, Reason, ShardView
 from outpace.sync.policy import Apply
 
-REQUESTS: Final = 60  # after which the server writes what it has called
+REQUESTS: Final = 60  # after this the server writes its calls
 
 
 class CalledFunctions:
     """Counts the calls of each function between `begin` and `end`.
 
     Attributes:
-        of_each: for each such span, the calls of each function.
+        of_each: for each span, the number of calls of each function.
     """
 
     def __init__(self) -> None:
@@ -40,13 +40,13 @@ class CalledFunctions:
         sys.setprofile(note)
 
     def end(self) -> None:
-        """End it."""
+        """End the span."""
         sys.setprofile(None)
 
 
 @dataclass(frozen=True)
 class CountedAsp(Policy):
-    """Answers at once, and writes which functions are called between two answers."""
+    """Answers at once, and writes the functions that are called between two answers."""
 
     folder: str
     apply: Apply = Apply.ON_ARRIVAL

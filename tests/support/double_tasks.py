@@ -1,4 +1,4 @@
-"""Tasks in double precision, where sums in another order agree to 1e-6 and better."""
+"""Tasks in double precision, in which sums in another order agree to 1e-6 or better."""
 
 import torch
 from torch import nn
@@ -19,7 +19,7 @@ def double_digits() -> Task:
 
 
 def normalised_digits() -> Task:
-    """With BatchNorm."""
+    """Return a task with BatchNorm."""
     task = digits_mlp()
     (train_x, train_y), (test_x, test_y) = task.train, task.test
     model = nn.Sequential(

@@ -1,4 +1,4 @@
-"""Whether a process has ended."""
+"""Checks whether a process has ended."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from tests.kills.command import is_alive
 
 
 def gone(pid: int) -> bool:
-    """True when a process has ended, if need be after some time."""
+    """Wait for some time; return True if the process has ended."""
     deadline = time.monotonic() + 20
     while is_alive(pid) and time.monotonic() < deadline:
         time.sleep(0.01)

@@ -20,7 +20,7 @@ def run_with_gloo(
     """Run the script in a process for each worker, and wait for all.
 
     Args:
-        output: the file for what rank 0 prints; None: this process' standard output.
+        output: the file for the output of rank 0; None: this process' standard output.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

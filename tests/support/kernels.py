@@ -1,4 +1,4 @@
-"""A kernel in virtual time whose time a test lets pass."""
+"""A kernel in virtual time; a test lets its time pass."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from outpace.kernel import Kernel
 
 
 def run_for(kernel: Kernel, duration_s: float) -> None:
-    """Let this time pass, with all that happens in it."""
+    """Let this time pass, with all events in it."""
 
     async def sleeper() -> None:
         await kernel.sleep(duration_s)

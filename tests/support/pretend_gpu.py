@@ -1,8 +1,8 @@
-"""A device `pretend`, whose tensors lie in tensors on the CPU: it finds what would fail on a GPU.
+"""A device `pretend`, whose tensors are stored on the CPU; it finds code that would fail on a GPU.
 
-As on a GPU, an operation on tensors of it and of the CPU is an error, except for copies, and so is
-`numpy()`. DistributedDataParallel runs on it. It cannot do all that a GPU can: no convolutions, no
-autocast, no fused steps. To be imported in a worker's process, for which it lasts.
+As on a GPU, operations on tensors of both devices, except for copies, and `numpy()` are errors.
+DistributedDataParallel runs on it. It cannot do all that a GPU can: no convolutions, no autocast,
+no fused steps. A worker's process imports it, and it is valid until that process ends.
 
 torch's interface for devices in Python (`torch.utils.backend_registration`) is experimental.
 """
@@ -36,7 +36,7 @@ def _made(value: torch.Tensor) -> torch.Tensor:
 
 
 def _computed(op: Any, *args: Any, **kwargs: Any) -> Any:
-    """Carry an operation out on the CPU."""
+    """Carry out an operation on the CPU."""
     name, given = op._schema.name, tree_flatten((args, kwargs))[0]
     here = [each for each in given if _is_here(each)]
     others = [each for each in given if isinstance(each, torch.Tensor) and not _is_here(each)]
@@ -48,7 +48,8 @@ def _computed(op: Any, *args: Any, **kwargs: Any) -> Any:
     try:
         found = op(*arguments, **settings)
     except RuntimeError:
-        if name not in _VIEWS:  # a gradient may be transposed, and its tensor here is not
+        # a gradient may be transposed, but its tensor here is not transposed
+        if name not in _VIEWS:
             raise
         found = arguments[0].contiguous().view(*arguments[1:], **settings)
     known = {id(_on_cpu(each)): each for each in here}
@@ -83,7 +84,7 @@ _setup_privateuseone_for_python_backend("pretend")
 _ALL = torch.library.Library("_", "IMPL")
 _ALL.fallback(_computed, dispatch_key="PrivateUse1")
 _ATEN = torch.library.Library("aten", "IMPL")
-# Else torch would compute these views from strides, which tensors of the device do not have.
+# Otherwise torch would compute these views from strides, which tensors of the device do not have.
 for _name in (
     "alias",
     "expand",

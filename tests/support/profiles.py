@@ -28,7 +28,7 @@ class Trace:
     def text(self) -> str:
         """Return the file's content."""
         info = {"backend": self.backend, "rank": self.rank, "world_size": self.world_size}
-        # What has no duration, and other keys, are there to be ignored.
+        # Entries without a duration, and other keys, must be ignored.
         self.events.append({"ph": "M", "name": "thread_name", "pid": "Spans", "ts": 1, "args": {}})
         document = {
             "schemaVersion": 1,
@@ -52,7 +52,7 @@ def gloo(
     from the last arrival, at `slowest`; 5 of computing; an all-reduce of 4 bytes that takes 1.
 
     Args:
-        marks: What marks the steps: steps, optimizer, or nothing.
+        marks: Kind of the marks of steps: steps, optimizer, or nothing.
         clock: ahead_ms, drift.
     """
     trace = Trace(rank, 2, **clock)
@@ -86,8 +86,9 @@ def nccl(rank: int, slower: float, steps: int, *, arguments: str) -> Trace:
 
     Args:
         slower: 15 for one rank, 0 for the other.
-        arguments: What says which collective a kernel is: the kernel, the record of the operation
-            that begins it, or in old traces an annotation with the shapes of the tensors.
+        arguments: Where the name of a kernel's collective is: in the kernel, in the record of the
+            operation that begins it, or in old traces in an annotation with the shapes of the
+            tensors.
     """
     trace = Trace(rank, 2, "nccl")
     number = 0

@@ -1,4 +1,4 @@
-"""Gives the folder of a simulated run what a real run's folder has: known laws, real files."""
+"""Adds the files of a real run to the folder of a simulated run, whose laws are known."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def as_real(
 ) -> None:
     """Write timing.parquet for a simulated run with network.log and constant service times.
 
-    Requests and answers are those of the run, one message for a push and its pull. A probe of exact
-    times stands before them.
+    Requests and answers come from the run, one message for a push and its pull. A probe with exact
+    times precedes them.
 
     Args:
-        latency_s, bandwidth: Of a server's probe.
+        latency_s, bandwidth: Values of a server's probe.
         push_s, pull_s, update_s: The run's push_time, pull_time and update_time, of a server. With
             an update, all workers push every iteration.
-        nodes: Where each worker and server ran, as a run on a cluster knows it.
+        nodes: The node of each worker and server, as in a run on a cluster.
         loopback: Latency and bandwidth of the probe within a node.
     """
     config = files.read_config(folder)
@@ -68,11 +68,12 @@ def as_real_without_servers(
 ) -> None:
     """Write timing.parquet for a simulated run without servers.
 
-    All-reduces are those of the trace. In the probe before them workers join a millisecond apart.
+    All-reduces come from the trace. In the probe before them workers join at intervals of a
+    millisecond.
 
     Args:
-        size_bytes: Of each all-reduce.
-        probe_s: How long one of the probe takes, in s, by its bytes.
+        size_bytes: Size of each all-reduce.
+        probe_s: Seconds of an all-reduce of the probe, by its bytes.
     """
     workers = files.read_config(folder)["workers"]
     rows = []
@@ -185,7 +186,8 @@ def _requests(
     for (worker, server), each in sorted(found.items()):  # as a worker sends them
         for n, (push, reply) in enumerate(zip(each["push"], each["reply"], strict=True)):
             done = settled[worker, server, n]
-            # In virtual time an update comes after the push that causes it, for real within it.
+            # In virtual time an update comes after the push that causes it, in a real run within
+            # the push.
             update = update_ns(server) if done == last[server, n] else 0
             done += update
             row = _row(

@@ -1,4 +1,4 @@
-"""The checkpoints of a coordinator whose processes are played by a test, in virtual time."""
+"""The checkpoints of a coordinator in virtual time; a test sends the messages of its processes."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ class SavedProcesses(SimpleNamespace):
     """The state of a run (`RunState`) with its checkpoints. Also its listener and its groups.
 
     Args:
-        folder: of the run.
-        data: the configuration, but for what is the same in most tests.
-        elements: of the model.
+        folder: folder of the run.
+        data: the configuration, without keys that are the same in most tests.
+        elements: number of elements of the model.
 
     Attributes:
-        told: what processes were told since the last call of `orders`: name, message.
-        refused: processes that were refused, and why.
-        jobs: what is to be done beside the run, if it is not to be done at once.
-        taken, times: of each checkpoint that is complete, and when its scripts were saved.
+        told: messages to processes since the last call of `orders`: name, message.
+        refused: processes that were refused, and the reasons.
+        jobs: functions of the background thread, if they are not called at once.
+        taken, times: complete checkpoints, and the times when their scripts were saved.
     """
 
     totals = RunState.totals
@@ -97,7 +97,7 @@ class SavedProcesses(SimpleNamespace):
             self.jobs.append((job, done))
 
     def orders(self) -> list[tuple[str, Any]]:
-        """Return what processes were told since the last call."""
+        """Return the messages to processes since the last call."""
         told, self.told = self.told, []
         return told
 
@@ -108,11 +108,11 @@ class SavedProcesses(SimpleNamespace):
         return found
 
     def hear(self, name: str, message: Any) -> None:
-        """A process says something."""
+        """Handle a message of a process."""
         assert self.checkpoints.take(name, message)
 
     def work(self) -> None:
-        """Do what is to be done beside the run."""
+        """Call the functions of the background thread."""
         while self.jobs:
             job, done = self.jobs.popleft()
             done(job())

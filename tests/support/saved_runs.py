@@ -1,4 +1,4 @@
-"""Real runs that are saved, and what is done to them once they are."""
+"""Real runs with checkpoints, and actions after a checkpoint."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ def numbers(folder: Path) -> list[str]:
 def once_saved(
     folder: Path, action: Callable[[], None], number: int = 2
 ) -> Callable[[Control], None]:
-    """Return a control function that acts once, as soon as this checkpoint or a later one is there.
+    """Return a control function that acts once, as soon as this or a later checkpoint exists.
 
     The first checkpoint is of the start of the run.
     """

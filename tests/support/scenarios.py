@@ -1,4 +1,4 @@
-"""A model of which everything is known: finitely many iterations, all as likely."""
+"""A model that is completely known: finitely many iterations with equal probability."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 
 @dataclass(frozen=True, eq=False)
 class Scenarios:
-    """seconds: shape (S, N). Conditioning is leaving out what disagrees; it does not draw."""
+    """seconds: shape (S, N). Conditioning removes iterations that disagree; it does not draw."""
 
     seconds: np.ndarray
 
@@ -25,7 +25,7 @@ class Scenarios:
 
 
 class Always:
-    """A filter that predicts the same, whatever it observes."""
+    """A filter whose prediction does not depend on its observations."""
 
     def __init__(self, prediction):
         self.prediction = prediction
@@ -38,10 +38,10 @@ class Always:
 
 
 def best_stopping(seconds: np.ndarray) -> float:
-    """The largest E[n / s] that any rule can reach, by dynamic programming over what is known.
+    """Return the largest E[n / s] that any rule can reach, by dynamic programming.
 
-    It may stop at any of the times at which somebody may come: between two of these there
-    is nothing to learn and n / s only falls.
+    A rule may stop at any time at which a worker may come: between two such times it learns
+    nothing, and n / s only falls.
     """
     grid = np.unique(seconds)
 

@@ -1,4 +1,4 @@
-"""Configurations of real runs of scripts, and what the scripts have logged in them."""
+"""Configurations of real runs of scripts, and the values that the scripts have logged."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ def script_run(script: str, *arguments: object, mean_s: float, **changes: Any) -
 
 
 def logged(result: Any) -> dict[str, list[Any]]:
-    """Return what the scripts have logged, by worker and iteration."""
+    """Return the values that the scripts have logged, by worker and iteration."""
     order = [("worker", "ascending"), ("iteration", "ascending")]
     table: dict[str, list[Any]] = result.metrics.sort_by(order).select(LOGGED).to_pydict()
     return table
 
 
 def without_costs(said: list[str]) -> Callable[[str], None]:
-    """Return a log that keeps all lines in `said` but what the loss of a process costs."""
+    """Return a log that keeps all lines in `said`, except for the costs of a lost process."""
     return lambda line: None if line.startswith("without checkpoint ") else said.append(line)

@@ -46,7 +46,7 @@ class Served:
         return self.started[-1]
 
     def start_unchanged(self, script: Path, rank: int, *arguments: object) -> Process:
-        """Start a script that knows nothing of Outpace."""
+        """Start a script that does not use Outpace."""
         command = ("worker", script, *arguments)
         environment = self._environment(rank)
         self.started.append(self._warm.outpace(*command, cwd=self.folder, env=environment))

@@ -1,4 +1,4 @@
-"""A model that learns one number: for what holds of every model."""
+"""A model that learns one number, for tests that hold for every model."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ MS = 1_000_000  # ns
 
 @st.composite
 def timings(draw):
-    """Seconds by worker and iteration, in steps of 10 ms so that many things coincide."""
+    """Draw seconds by worker and iteration, in steps of 10 ms, so many events are simultaneous."""
     workers, iterations = draw(st.integers(2, 4)), draw(st.integers(1, 8))
     step = st.integers(1, 6).map(lambda tenths: tenths / 100)
     row = st.lists(step, min_size=iterations, max_size=iterations)

@@ -8,7 +8,7 @@ from outpace.predict.recorded import RunTimes
 
 
 def table(seconds, *, censored=None, node=None) -> RunTimes:
-    """From lists, a row per iteration."""
+    """Return a table from lists, with a row per iteration."""
     times = np.array(seconds, dtype=np.float64)
     cut = np.zeros(times.shape, np.bool_) if censored is None else np.array(censored, np.bool_)
     where = np.zeros(times.shape[1], np.int64) if node is None else np.array(node, np.int64)

@@ -31,7 +31,7 @@ def another_one_in_every_process() -> outpace.Task:
 
 
 class Branching(nn.Module):
-    """Takes a decision that depends on values: nothing for vmap."""
+    """Takes a decision that depends on values, which vmap cannot handle."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -82,7 +82,7 @@ def noting(path: str) -> outpace.Task:
 
 
 class Skipping(nn.Module):
-    """Leaves a layer out now and then, by Python's generator or numpy's."""
+    """Sometimes leaves out a layer, by Python's generator or numpy's."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -16,8 +16,8 @@ from tests.support.ended import gone
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="copies are made on Linux only")
 
-# A command with a module, a file, handlers and a filter of warnings that a new Python has not. Its
-# process tells what it finds of them.
+# A command with a module, a file, handlers and a filter of warnings, which a new Python does not
+# have. Its process reports which of them it has.
 COMMAND = """
 import gc, json, multiprocessing.forkserver, os, signal, socket, sys, threading, types, warnings
 usual = list(gc.get_threshold())
@@ -67,7 +67,7 @@ with warnings_to(print):
 
 
 class Command:
-    """The process of COMMAND, and what it and its child say."""
+    """The process of COMMAND, and the output of it and of its child."""
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         (folder / "torch.py").write_text("def set_num_threads(number): pass\n")  # is quick
@@ -80,7 +80,7 @@ class Command:
         )
 
     def said(self, times: int = 1) -> dict[str, Any]:
-        """Return what has been said in so many lines, in any order."""
+        """Return this many lines of output, in any order."""
         assert self.process.stdout is not None
         lines = [self.process.stdout.readline() for _ in range(times)]
         return {key: value for line in lines for key, value in json.loads(line).items()}

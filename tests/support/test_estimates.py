@@ -1,4 +1,4 @@
-"""Intervals over seeds against tables and closed forms, and what a missed target allows to say."""
+"""Intervals over seeds, compared with tables and closed forms, also with missed targets."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Streams: pure functions of what they are for."""
+"""Streams of random numbers are pure functions of their purpose."""
 
 import numpy as np
 from hypothesis import given, settings
@@ -51,7 +51,7 @@ def test_any_64_bit_seed_has_streams_of_its_own():
 
 
 def test_generators_for_different_counters_are_independent_blocks():
-    # One draws 10,000 numbers: far more than would reach into the next worker's.
+    # One stream draws 10,000 numbers, far more than would reach the next worker's stream.
     first = generator(1, "purpose", 0).random(10_000)
     for counter in [(1,), (0, 1), (0, 0, 1)]:
         other = generator(1, "purpose", *counter).random(10_000)
@@ -59,7 +59,7 @@ def test_generators_for_different_counters_are_independent_blocks():
 
 
 def test_the_numbers_are_the_same_on_every_machine_and_in_every_version():
-    """Pinned: changing them changes every recorded run."""
+    """These numbers are fixed, since a change of them changes every recorded run."""
     assert generator(0, "run time", 3, 5).random(2).tolist() == PINNED
 
 

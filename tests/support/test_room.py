@@ -1,4 +1,4 @@
-"""A run that this computer has no room for is refused before anything is started."""
+"""A run that needs more than this computer has is refused before anything is started."""
 
 from __future__ import annotations
 

@@ -41,8 +41,8 @@ def test_an_error_that_a_library_raises_names_the_line_of_the_user(tmp_path, mon
             ),
             "OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total "
             "capacity of 79.25 GiB of which 1.00 GiB is free: use a smaller batch or model, or "
-            "fewer workers on this GPU: each has a model, an optimizer and a CUDA context of its "
-            "own",
+            "fewer workers on this GPU: each has its own model, optimizer and CUDA "
+            "context",
         ),
         (
             RuntimeError("CUDA error: invalid device ordinal\nCompile with `TORCH_USE_CUDA_DSA`"),

@@ -1,10 +1,9 @@
 """Starts `outpace` and scripts in a fraction of a second, by forking a process with torch in it.
 
-A command that is started anew imports torch: two seconds of a core before anything happens. Here a
-process imports everything once and forks for each command. What is forked is a process like that of
-a user: it has its own folder, environment, streams, session and fork server, and ends as Python
-ends. Only the time of the imports is missing, so tests of what happens during the start use
-`subprocess`.
+A new command imports torch, which takes two seconds of a core. Here a process imports everything
+once and forks for each command. A forked process is like a user's process: it has its own folder,
+environment, streams, session and fork server, and ends in the way of Python. Only the time of the
+imports is missing, so tests of the start use `subprocess`.
 """
 
 from __future__ import annotations
@@ -145,8 +144,8 @@ class Warm:
 
 
 def _serve(control: socket.socket) -> dict[str, Any]:
-    """Fork for each order that comes. Return, in the new process, what it is to run."""
-    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for the watchers
+    """Fork for each order. In the new process, return the function that it must run."""
+    signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # the watchers are not awaited
     while True:
         message, descriptors, _, _ = socket.recv_fds(control, _LARGEST, 3)
         if not message:

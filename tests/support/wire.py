@@ -10,7 +10,7 @@ from outpace.sync.messages import Push, Reply
 
 
 class Wire:
-    """Sends at given times; `log` and `arrivals` tell the rest."""
+    """Sends at given times; `log` and `arrivals` have the results."""
 
     def __init__(self, law, nodes, tie_seed=None, **options):
         self.kernel = Kernel(tie_seed=tie_seed)
@@ -54,7 +54,7 @@ class Wire:
 
     @property
     def delivered(self):
-        """Time of delivery by message."""
+        """Return the time of delivery of each message."""
         return {_content(transfer.message): transfer.delivered for transfer in self.log}
 
 

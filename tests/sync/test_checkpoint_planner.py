@@ -1,4 +1,4 @@
-"""The planner of checkpoints: when each part is asked for, and what follows when one is missed."""
+"""The planner of checkpoints: when each part is requested, and the reaction to a missed one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_later_clocks_are_asked_for_until_no_part_misses_them():
     assert planner.missed(1, "server-1", 40) == given_up(SERVERS, 1)
     assert planner.is_due
     assert planner.begin(clock=3) == takes(SERVERS, 2, 44)
-    assert planner.missed(1, "server-0", 41) == []  # of the number that was given up
+    assert planner.missed(1, "server-0", 41) == []  # the number of the abandoned checkpoint
     assert planner.missed(2, "server-0", 50) == given_up(SERVERS, 2)
     assert planner.begin() == takes(SERVERS, 3, 58)
     assert planner.saved(3, "server-0", 58) == []
@@ -72,7 +72,7 @@ def test_workers_are_never_saved_at_different_results_however_often_they_miss_th
 
 @pytest.fixture
 def planner():
-    """The scripts are asked for first, and then the servers."""
+    """Return a planner that requests the scripts first, and then the servers."""
     found = CutPlanner(SERVERS + SCRIPTS, exact=False)
     assert found.begin(later=SERVERS) == takes(SCRIPTS, 1)
     return found

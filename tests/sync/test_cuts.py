@@ -1,4 +1,4 @@
-"""Checkpoints of shards: when a state is taken, and who asks again after one is missed."""
+"""Checkpoints of shards: when a state is taken, and new requests after a missed one."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from outpace.testing.shard_driver import Account
 
 
 class Asked:
-    """A shard of two workers, and what its requests have led to."""
+    """A shard of two workers, and the results of its requests."""
 
     def __init__(self, policy):
         block = parameter_block(torch.zeros(1, dtype=torch.float64), Sgd(lr=1.0))

@@ -1,4 +1,4 @@
-"""What a user's policy declares is heeded; what nobody declares is assumed at its worst."""
+"""Declarations of a user's policy are respected; without one the worst case is assumed."""
 
 from __future__ import annotations
 
@@ -114,7 +114,7 @@ def test_a_significance_that_is_not_computed_is_refused(mine):
 
 
 def test_what_a_policy_excludes_is_refused_wherever_it_is_named(mine, tmp_path):
-    """`Control` asked neither a policy that is set later, nor those of the other servers."""
+    """Once `Control` checked neither policies that are set later, nor policies of other servers."""
     late, words = mine("Whole")["sync"], "pull: Whole waits for all"
     data = {**mine("Silent"), "pull": {"quorum_percent": 50}}
     with pytest.raises(OutpaceError, match=words):

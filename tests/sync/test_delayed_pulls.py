@@ -1,8 +1,9 @@
 """The clock at which a delayed pull is answered (FluentPS, algorithm 1), worked out by hand.
 
 `callbacks[...]` of the algorithm holds a delayed pull under V (soft barrier) or under the puller's
-progress i (lazy execution), and the shard executes what is filed under V when it finishes
-iteration V: a soft pull is answered at clock V+1, a lazy one at clock i+1. Nothing is asked again.
+progress i (lazy execution), and the shard executes the pulls that are stored under V when it
+finishes iteration V: a soft pull is answered at clock V+1, a lazy one at clock i+1. No condition is
+evaluated again.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ class Workers:
         self.shard, self.now = Shard(0, block, 2, policy, Account()), 0
 
     def step(self, worker: int, iteration: int, coin: float = SPARE) -> list[tuple[int, int]]:
-        """Push and pull; return (worker, iteration) of the pulls answered by that."""
+        """Push and pull; return (worker, iteration) of the pulls that are answered now."""
         answered = []
         for message in (Push(worker, iteration, 0, torch.zeros(1)), Pull(worker, iteration, coin)):
             self.now += 1
@@ -51,7 +52,7 @@ class Workers:
 
 
 def clock_of_the_answer(policy: Policy, iteration: int) -> int:
-    """V when worker 0's pull of this iteration, held at V = 0, is answered."""
+    """Return V when worker 0's pull of this iteration, held at V = 0, is answered."""
     workers = Workers(policy)
     for before in range(iteration):
         assert workers.step(0, before) == [(0, before)]

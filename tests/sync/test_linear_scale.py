@@ -22,7 +22,7 @@ from outpace.testing.shard_driver import Account
 def after(
     optimizer: Optimizer, policy: Policy, *iterations: list[float], workers: int = 2
 ) -> float:
-    """The parameter after iterations in which the workers push these gradients."""
+    """Return the parameter after iterations in which the workers push these gradients."""
     block = parameter_block(torch.ones(1, dtype=torch.float64), optimizer)
     shard = Shard(0, block, workers, policy, Account())
     for iteration, gradients in enumerate(iterations):

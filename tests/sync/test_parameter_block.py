@@ -36,7 +36,7 @@ def plain_steps(initial: torch.Tensor, gradients: list[torch.Tensor], sgd: Sgd) 
     [
         (None, None, None),  # each gradient in one piece
         (2**18, 2**18, 2**18),
-        (2**18, 1000, None),  # cut otherwise than the parameters have been
+        (2**18, 1000, None),  # divided differently from the parameters
         (None, 2**18, 2**18),
     ],
 )
@@ -83,7 +83,7 @@ def test_replaced_parameters_go_on_with_what_the_optimizer_has_gathered(momentum
     assert whole(block.read()).item() == 5.0
     block.update(torch.ones(1), 1, None, 0.0)
     assert whole(block.read()).item() == pytest.approx(5.0 - (1.0 + momentum))
-    assert given.item() == 5.0  # which is not this block's to change
+    assert given.item() == 5.0  # memory that this block must not change
     block.replace(torch.full((1,), float("nan")))
     assert not block.update(torch.ones(1), 1, None, 0.0)
 

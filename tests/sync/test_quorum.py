@@ -1,9 +1,10 @@
-"""A quorum counts pushes of the iteration itself, not those of workers that have skipped it.
+"""A quorum counts pushes of the iteration itself, not workers that have skipped it.
 
 PSP-SGD, algorithm 1, line 12, and FluentPS, table III (count[V] = N_t): an update has at least c
 gradients, unless all workers have responded. A worker skips an iteration when it continues with one
-that another server has reached, as with partial pull. One parameter starts at 0; the update is
-the sum of the gradients at a learning rate of 1, so the parameter is minus the sum of what counted.
+that another server has reached, as with partial pull. One parameter starts at 0; the update is the
+sum of the gradients at a learning rate of 1, so the parameter is minus the sum of the gradients
+that counted.
 """
 
 from __future__ import annotations

@@ -77,7 +77,7 @@ WITH_SERVERS = {
 
 @pytest.fixture
 def sync(tmp_path, monkeypatch):
-    """Return the key `sync` of a class of a file in another folder than the current one."""
+    """Return the key `sync` for a class in a file that is not in the current folder."""
     (tmp_path / "mine.py").write_text(MINE)
     (tmp_path / "elsewhere").mkdir()
     monkeypatch.chdir(tmp_path / "elsewhere")
@@ -90,7 +90,7 @@ def sync(tmp_path, monkeypatch):
 
 
 def cluster(tmp_path, servers):
-    """Write a cluster file that was calibrated with so many servers."""
+    """Write a cluster file that was calibrated with this many servers."""
     service = "push_time: {kind: constant, mean_s: 0.01}\n" if servers else ""
     text = f"{service}network: {{latency_s: 0.001}}\ncalibrated: {{workers: 4, servers: {servers}}}"
     (tmp_path / "cluster.yaml").write_text(text)
@@ -110,7 +110,7 @@ def test_a_cluster_file_of_all_reduces_fits_who_sends_no_other_messages(tmp_path
     data = cluster(tmp_path, servers=0)
     experiment_from({**data, "sync": sync()}, "run.yaml", tmp_path).load_user_code()
     for other in ("Pairs", "Policy"):
-        with pytest.raises(ConfigError, match="describes no messages but those of all-reduces"):
+        with pytest.raises(ConfigError, match="describes only messages of all-reduces"):
             experiment_from({**data, "sync": sync(other)}, "run.yaml", tmp_path)
 
 
@@ -124,7 +124,7 @@ def test_advice_takes_it_for_what_it_is(tmp_path, sync):
 
 
 def test_advice_leaves_out_the_keys_that_a_strategy_without_servers_is_refused_for():
-    """It kept `on_server_loss` and `forward_share`, and left out checkpoints."""
+    """Earlier the advice kept `on_server_loss` and `forward_share`, and left out checkpoints."""
     alone = [each for each in candidates(4) if not each.has_servers]
     assert {each.sync["kind"] for each in alone} >= {"ssgd", "gossip", "hpsgd"}
     for each in alone:

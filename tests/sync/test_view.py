@@ -1,4 +1,4 @@
-"""The progress that a policy sees, against a count of all workers, whatever happens."""
+"""The progress that a policy sees, compared with a count of all workers after any events."""
 
 from __future__ import annotations
 

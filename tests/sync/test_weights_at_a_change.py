@@ -1,9 +1,9 @@
 """The weight of an iteration whose gradients arrive partly before and partly after a change.
 
-With `scale: mean` every complete iteration moves the parameters by one step along the mean of its
-N gradients, whatever the policies. On arrival each gradient is divided by N (FluentPS, algorithm
-1), so k gradients have k/N of a step; the other N - k, collected until the iteration ends, must
-have the rest. Here every gradient is 1, the learning rate is 1 and w starts at 0: after one
+With `scale: mean` every complete iteration moves the parameters by one step along the mean of its N
+gradients, whatever the policies. On arrival each gradient is divided by N (FluentPS, algorithm 1),
+so k gradients make k/N of a step; the other N - k gradients, collected until the iteration ends,
+must make the rest. Here every gradient is 1, the learning rate is 1 and w starts at 0: after one
 iteration w = -1, after two w = -2.
 """
 
@@ -29,7 +29,7 @@ from outpace.sync.shard import Shard
 from outpace.testing.shard_driver import Account
 
 WORKERS = 4
-# One of each way in which gradients come to the parameters.
+# One example of each way in which gradients reach the parameters.
 POLICIES = [
     Asp(apply=Apply.ON_ARRIVAL),
     Bsp(apply=Apply.ON_ADVANCE),

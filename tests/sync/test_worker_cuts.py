@@ -1,4 +1,4 @@
-"""Checkpoints of workers without servers: when a state is taken, and how long one is asked for."""
+"""Checkpoints of workers without servers: when a state is taken, and how long it is requested."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from outpace.sync.checkpoint.cuts import WorkerCuts
 
 
 class Asked:
-    """One worker, and what its requests have led to."""
+    """One worker, and the results of its requests."""
 
     def __init__(self):
         self.saved, self.missed = [], []
@@ -26,7 +26,7 @@ def test_a_worker_is_saved_when_it_has_the_results_that_were_asked_for():
 def test_a_worker_that_has_gone_on_with_these_results_has_missed_them():
     asked = Asked()
     asked.cuts.pass_by(4)
-    asked.cuts.ask(1, 4)  # it has joined the next all-reduce meanwhile
+    asked.cuts.ask(1, 4)  # it has joined the next all-reduce in the meantime
     asked.cuts.ask(2, 3)
     assert (asked.saved, asked.missed) == ([], [(1, 4), (2, 4)])
     asked.cuts.ask(3, 6)
@@ -59,7 +59,7 @@ def test_a_script_with_servers_is_saved_at_the_iteration_asked_for_or_the_first_
     cuts = WorkerCuts(saved.append, lambda *which: missed.append(which), or_later=True)
     cuts.ask(1, 0)
     assert saved == []  # it begins no iteration
-    cuts.pass_over(4)  # by the process that was here before
+    cuts.pass_over(4)  # by the previous process
     assert missed == [(1, 4)]
     cuts.ask(2, 5)
     cuts.pass_by(5)

@@ -1,4 +1,4 @@
-"""What happens at the abort points of a model reaches whoever asked for it, not the model."""
+"""Exceptions at the abort points of a model reach the caller that asked for them, not the model."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Careful(torch.nn.Module):
 
 
 def test_a_lost_connection_that_is_found_inside_the_model_is_no_error_of_the_task():
-    """Seen in a run with cut-offs whose server was killed: the run ended, blaming the task."""
+    """This once ended a run with cut-offs whose server was killed, with an error about the task."""
     model, asked = Careful(), []
 
     class Workload:
@@ -46,11 +46,11 @@ def test_a_lost_connection_that_is_found_inside_the_model_is_no_error_of_the_tas
         gradient_of(Workload(), [], 0, 7)
     assert model.norm.num_batches_tracked == 0
     model(torch.ones(4, 2))
-    assert len(asked) == 2  # nobody asks outside
+    assert len(asked) == 2  # no caller asks outside
 
 
 class Counting(torch.nn.Module):
-    """A model that assigns other tensors to its buffers."""
+    """A model that assigns new tensors to its buffers."""
 
     def __init__(self) -> None:
         super().__init__()

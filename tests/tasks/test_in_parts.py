@@ -1,4 +1,4 @@
-"""Gradients in parts: bitwise those of `gradient`."""
+"""Gradients in parts are bitwise equal to the result of `gradient`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from outpace.tasks.supervised import SupervisedWorkload
 
 
 class Noisy(torch.utils.data.Dataset):
-    """Samples that each reading draws anew, with all three generators."""
+    """Samples that are drawn again at each reading, with all three generators."""
 
     def __len__(self) -> int:
         return 40

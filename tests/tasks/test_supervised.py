@@ -1,4 +1,4 @@
-"""The results of a workload depend on its arguments alone."""
+"""The results of a workload depend only on its arguments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Task timing: how large the messages are, from a number or a list."""
+"""Task timing: the sizes of messages, from a number or a list."""
 
 from __future__ import annotations
 

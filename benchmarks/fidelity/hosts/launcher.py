@@ -1,4 +1,4 @@
-"""A launcher that starts each role on a host of its own, which is a network namespace."""
+"""A launcher that starts each role on a separate host, which is a network namespace."""
 
 from __future__ import annotations
 
@@ -35,10 +35,10 @@ class Link:
 
 @dataclass(frozen=True)
 class Hosts:
-    """Hosts that are there.
+    """Hosts that are running.
 
     Attributes:
-        address: of this machine, at which the hosts reach it.
+        address: address at which the hosts reach this machine.
         namespaces: the file of each host's network namespace, by the host's address.
     """
 
@@ -46,7 +46,7 @@ class Hosts:
     namespaces: dict[str, str]
 
     def launcher(self, places: Mapping[str, int]) -> MakeLauncher:
-        """Return what starts roles on these hosts. places: the number of the host of each role."""
+        """Return a launcher for these hosts. places: the number of the host of each role."""
         return partial(HostsLauncher, hosts=self, places=places)
 
 
@@ -80,7 +80,7 @@ def _on_host(
     target: Callable[..., object],
     arguments: tuple[Any, ...],
 ) -> None:
-    """Run a role on its host. Threads that it starts are on that host, too."""
+    """Run a role on its host. Its threads are also on that host."""
     file = os.open(namespace, os.O_RDONLY)
     relay.enter(file)
     os.close(file)
@@ -103,7 +103,7 @@ def _missing() -> str | None:
 
 @contextlib.contextmanager
 def hosts(links: Sequence[Link]) -> Iterator[Hosts]:
-    """Make a host for each link; they are gone when the block ends, or this process.
+    """Make a host for each link; the hosts are removed when the block or this process ends.
 
     Raises:
         ConfigError: if this machine lacks what is needed, or does not permit it.

@@ -2,14 +2,14 @@
 
     python relay.py '{"prefix": "10.213.7", "hosts": [[4e7, 0.001], ...]}'
 
-Each host is a network namespace without a name, with one interface: a TAP device, whose frames
-this process reads and writes. So all is gone when this process ends, and it ends with its standard
-input.
+Each host is a network namespace without a name, with one interface: a TAP device, whose frames this
+process reads and writes. So all hosts are removed when this process ends, and it ends with its
+standard input.
 
-A host sends at most at its rate (`tc` tbf) and receives at most at its rate (here). A frame spends
-the delay of the sender's link and that of the receiver's link on its way. Host 0 is the machine
-itself, without a limit. When all is ready, a line with the numbers of the file descriptors of the
-namespaces is printed.
+A host sends at most at its rate (`tc` tbf) and receives at most at its rate (here). A frame is
+delayed by the sender's link and by the receiver's link. Host 0 is the machine itself, without a
+limit. When all hosts are ready, the relay prints a line with the file descriptors of the
+namespaces.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _libc = ctypes.CDLL(None, use_errno=True)
 class Host:
     """A host's interface.
 
-    rate: bytes/s, infinite for the machine itself. delay_s: of its link, each way.
-    free_at: when its link has passed on all that was sent to it (s).
+    rate: bytes/s, infinite for the machine itself. delay_s: delay of its link in each direction.
+    free_at: time when its link will have passed on all frames that were sent to it (s).
     """
 
     tap: int

@@ -1,10 +1,10 @@
 """Runs of the command as it is installed, over TCP on 127.0.0.1 and through shared memory.
 
 *an iteration / a copy of memory*: an iteration of `outpace run` whose gradient costs nothing,
-beside a copy of its 25 MB by one thread. The worker copies the parameters into the model and the
-gradient out of it, and looks whether it is finite. *Adam / SGD*: the same with another optimizer.
-*start*, *run of one iteration*: beside `import torch`. Steps beside those of DDP are in
-`collectives`.
+compared with a copy of its 25 MB by one thread. The worker copies the parameters into the model and
+the gradient out of it, and checks whether it is finite. *Adam / SGD*: the same with another
+optimizer. **start*, *run of one iteration*: compared with `import torch`. Comparisons with steps of
+DDP are in `collectives`.
 """
 
 from __future__ import annotations

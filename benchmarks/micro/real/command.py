@@ -1,4 +1,4 @@
-"""From a command to the training of its run: time and processor time, beside `import torch`."""
+"""Time and processor time from a command to the training of its run, over `import torch`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from benchmarks.rows import Row, ratio, times_note
 
 from outpace.record.folder import LOG
 
-# Runs a command; prints when it began, how long it took, and its processor time. On Linux that of
-# processes that end after it counts, too: they become children of this process.
+# Runs a command; prints when it began, how long it took, and its processor time. On Linux it
+# includes processes that end after the command, since they become children of this process.
 _MEASURE = """
 import ctypes, json, os, resource, subprocess, sys, time
 
@@ -42,7 +42,7 @@ class _Measured(NamedTuple):
 
 
 def from_command(repetitions: int, workers: int, servers: int) -> list[Row]:
-    """Return the ratios of a run with one iteration to `import torch`, in turn with it."""
+    """Return the ratios of a run with one iteration to `import torch`, both measured in turn."""
     training, whole, imports = [], [], []
     with tempfile.TemporaryDirectory(prefix="outpace-start-") as name:
         folder = Path(name)

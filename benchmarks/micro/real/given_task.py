@@ -1,4 +1,4 @@
-"""A task whose gradient costs nothing: it is there already."""
+"""A task whose gradient costs nothing, because it was computed before."""
 
 from __future__ import annotations
 

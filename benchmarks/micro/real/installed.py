@@ -1,4 +1,4 @@
-"""Iterations of `outpace run` whose gradients cost nothing, beside copies of memory."""
+"""Iterations of `outpace run` whose gradients cost nothing, compared with copies of memory."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _COPIES: Final = 20
 def installed(
     elements: int, iterations: int, repetitions: int, workers: int, servers: int, goal: float
 ) -> Row:
-    """Measure the time of an iteration, in copies of the parameters by one thread."""
+    """Measure the time of an iteration, divided by the time of a copy of the parameters."""
     ours, copies = in_turn(
         [
             partial(seconds_of_iteration, elements, iterations, workers, servers),
@@ -43,7 +43,7 @@ def installed(
 
 
 def of_adam(elements: int, iterations: int, repetitions: int) -> list[Row]:
-    """Compare the time of an iteration with Adam, plain and fused, with that of SGD."""
+    """Compare the time of an iteration with Adam, plain and fused, with the time with SGD."""
     adam = {"kind": "adam", "lr": 0.001}
     optimizers = [None, adam, {**adam, "fused": True}]
     sgd, *others = in_turn(

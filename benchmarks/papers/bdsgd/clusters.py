@@ -1,4 +1,4 @@
-"""BDSGD, figures 1 to 4: cut-offs beside the oracle's on clusters i and ii. See clusters.yaml."""
+"""BDSGD, figures 1 to 4: cut-offs and the oracle's, on clusters i and ii. See clusters.yaml."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""BDSGD, figure 5: time to so many iterations, accuracy at a time. See fig5.yaml."""
+"""BDSGD, figure 5: time to a number of iterations, accuracy at a time. See fig5.yaml."""
 
 from __future__ import annotations
 
@@ -139,13 +139,13 @@ def oracle_saves(seconds: Seconds, overhead_s: float = 0.0) -> float:
 
 
 def _part(run: Recorded, workers: int) -> Recorded:
-    """Return so many workers of the cluster, evenly from all nodes."""
+    """Return this many workers of the cluster, evenly from all nodes."""
     chosen = np.linspace(0, len(run.node) - 1, workers).astype(int)
     return Recorded(run.seconds[:, chosen], run.node[chosen])
 
 
 def _with(strategies: Mapping[str, Plain], every: int) -> dict[str, Plain]:
-    """Return the strategies with the predicted cut-off held for so many iterations."""
+    """Return the strategies with the predicted cut-off kept for this many iterations."""
     return {
         name: {**sync, "every": every} if sync.get("model") in models.MODELS else sync
         for name, sync in strategies.items()
@@ -158,7 +158,7 @@ def found(
     """Return the results by strategy, with the accuracy interpolated linearly.
 
     The fixed time is the paper's (caption of figure 5): half of the time that Chen's method takes.
-    overhead_s: of each of the iterations, on top of the run.
+    overhead_s: seconds that are added to each iteration.
     """
     runs = {name: [curves[name] for curves in repetitions] for name in repetitions[0]}
     times = {
@@ -195,12 +195,12 @@ def _gradients(run: Curve) -> float:
 
 
 def faster(row: Found, than: Found) -> Spread:
-    """Return by how many per cent `row` took less time."""
+    """Return how many per cent less time `row` took."""
     return (than.seconds - row.seconds) / than.seconds * 100
 
 
 def more_gradients(row: Found, than: Found) -> Spread:
-    """Return by how many per cent `row` used more gradients."""
+    """Return how many per cent more gradients `row` used."""
     return (row.gradients / than.gradients - 1) * 100
 
 

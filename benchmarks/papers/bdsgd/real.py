@@ -1,4 +1,4 @@
-"""BDSGD for real: processes that sleep, a model fitted to a recording. See real.yaml."""
+"""BDSGD in real processes: they sleep, and a model is fitted to a recording. See real.yaml."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ QUICK = (
     "experiment.stop={virtual_time_s: 15}",
 )
 
-SOON_S: Final = 0.05  # a sleep that is aborted ends so soon; uncut it lasts for up to 0.8 s more
+SOON_S: Final = 0.05  # an aborted sleep ends after this time; otherwise it lasts up to 0.8 s longer
 
 
 def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
-    """Record, fit, train for real, show and judge."""
+    """Record, fit, train in real processes, show and judge."""
     torch.set_num_threads(1)
     experiment = data["experiment"]
     first = data["seed"]
@@ -65,7 +65,7 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
 
 
 def _train(experiment: Plain, sync: Plain, times: Path, out: Path) -> Curve:
-    """Train for real with the run times of a file."""
+    """Train in real processes with the run times of a file."""
     law = {"kind": "trace", "path": str(times.resolve())}
     data = {**experiment, "workers": WORKERS, "compute": law, "sync": sync}
     run_for_real(experiment_from(data, "bdsgd-real", Path(__file__).parent), out)
@@ -90,7 +90,7 @@ def _late(run: Curve) -> Seconds:
 
 
 def claims(rows: Mapping[str, Measured], late: Sequence[Seconds]) -> list[Claim]:
-    """Judge the runs. late: of each repetition, how long workers that were cut off continued."""
+    """Judge the runs. late: for each repetition, how long workers that were cut off continued."""
     found = [
         Claim(
             "8 processes",

@@ -1,4 +1,4 @@
-"""Outpace's cut-off rules beside BDSGD's, on more clusters. See rules.yaml."""
+"""Outpace's cut-off rules compared with BDSGD's, on more clusters. See rules.yaml."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ QUICK = (
     "settings.i.experiment.stop={virtual_time_s: 15}",
 )
 
-# So many iterations, and a run's seed: more than any worker does in the time that there is.
+# number of iterations, and seed of a run: more than any worker completes in the given time
 TEST: Final[Mapping[str, Callable[[int, int], Recorded]]] = {
     "i": four_nodes,
     "iii": switching_nodes,
@@ -94,7 +94,7 @@ def claims(where: str, rows: Rows) -> list[Claim]:
 
 
 def _sooner(where: str, what: str, rows: Rows, name: str, others: list[str]) -> Claim:
-    """Judge whether a strategy is at the loss sooner than each of the others."""
+    """Judge whether a strategy reaches the loss sooner than each of the others."""
     seconds = {name: rows[name].seconds_to_loss for name in (name, *others)}
     each = [f"{strategy} {spread:.1f}" for strategy, spread in seconds.items()]
     return Claim(

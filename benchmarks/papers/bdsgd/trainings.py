@@ -77,9 +77,9 @@ class Target:
 class Measured:
     """Results of one strategy over the repetitions."""
 
-    seconds_to_loss: Spread  # infinite if it never came that far
+    seconds_to_loss: Spread  # infinite if it was not reached
     seconds_to_accuracy: Spread
-    final_accuracy: Spread  # the mean over the last tenth of the time
+    final_accuracy: Spread  # mean over the last tenth of the time
     final_loss: Spread  # likewise, on the test data
     gradients_per_s: Spread
     iterations: Spread  # mean over the workers if they have no common ones
@@ -91,7 +91,7 @@ class Measured:
 
 
 def measured(repetitions: Sequence[Curves]) -> dict[str, Measured]:
-    """Return the results by strategy. Each repetition has a target of its own."""
+    """Return the results by strategy. Each repetition has a separate target."""
     targets = {id(curves): Target.of(curves) for curves in repetitions}
     found = {}
     for name in repetitions[0]:

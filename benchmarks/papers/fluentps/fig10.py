@@ -18,7 +18,7 @@ MODELS = ("BSP", "SSP", "ASP", *PSSP)
 # all of them by 0.009 and 0.012.
 ALIKE = 0.015
 APART = 0.1  # 1.38 and 1.37 in table IV, with soft, on two data sets: 80.77 / 58.71, 78.68 / 57.59
-# ASP is 1 % below PSSP with 64 workers, 3.9 % with 128: at least half of that is asked for.
+# ASP is 1 % below PSSP with 64 workers, 3.9 % with 128: at least half of that is required.
 LOST = {64: 0.005, 128: 0.0195}
 
 
@@ -92,11 +92,11 @@ def _speed(paces: Mapping[str, Pace]) -> list[Claim]:
 
 
 def _lost(paces: Mapping[str, Pace], pssp: str) -> Spread:
-    """Return by how much the accuracy of ASP is below that of this PSSP."""
+    """Return by how much the accuracy of ASP is below the accuracy of this PSSP."""
     return paces[pssp].accuracy - paces["ASP"].accuracy
 
 
 def _best(paces: Mapping[str, Pace]) -> Spread:
-    """Return by how much ASP is below the better one of two PSSP."""
+    """Return by how much the accuracy of ASP is below the better one of two PSSP."""
     found = [_lost(paces, model) for model in ("PSSP 0.3", "PSSP 0.5")]
     return max(found, key=lambda each: each.mean)

@@ -15,7 +15,7 @@ QUICK = ("seeds=1", "stop.iterations=60")
 # 0.007 and 0.003 higher, on two data sets.
 FASTER, APART = 1.21, 0.12
 HIGHER, ALIKE = 0.007, 0.02
-MIDWAY = (16500 / 29800, 23500 / 29800)  # of the time that soft takes for all
+MIDWAY = (16500 / 29800, 23500 / 29800)  # share of the total time of the run with a soft barrier
 
 
 def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
@@ -36,7 +36,8 @@ def midway(runs: Sequence[Curve], soft: Sequence[Curve]) -> Spread:
 def judged(faster: Spread, ahead: Spread, behind: Spread, higher: Spread) -> list[Claim]:
     """Judge how lazy execution compares with a soft barrier.
 
-    ahead, behind: their accuracies midway. higher: by how much lazy's is at the same iterations.
+    ahead, behind: their accuracies midway. higher: by how much the accuracy of lazy execution is
+    higher at the same iterations.
     """
     return [
         Claim(

@@ -14,8 +14,8 @@ QUICK = ("seeds=1", "stop.iterations=60")
 PAIRS = (("A", "B"), ("C", "D"), ("E", "F"), ("G", "H"))  # PSSP and SSP
 ALIKE = 0.015  # of accuracies; in table IV they differ by up to 0.009 with AlexNet on CIFAR-10
 # The margins are from the paper's other figures. Its delayed pulls differ by a factor of up to 1.5
-# between two data sets with soft and 2.5 with lazy (table IV), so what is left of them may be twice
-# as many or half. PSSP saves 28.5 % of the time here and 27.5 % in figure 10 (1.38 times faster);
+# between two data sets with soft and 2.5 with lazy (table IV), so the remaining ones may be twice
+# or half as many. PSSP saves 28.5 % of the time here and 27.5 % in figure 10 (1.38 times faster);
 # lazy is 1.19 to 1.31 times faster than soft in table IV and 1.21 times in figure 8.
 LEFT, TIME_APART, SPEED_APART = 2.0, 5.0, 0.1
 
@@ -35,12 +35,12 @@ def judged(paces: Mapping[str, Pace]) -> list[Claim]:
 
 
 def _is_left(saved: Spread, published: float) -> bool:
-    """True if what is left of the delayed pulls, in per cent, is near what is published."""
+    """True if the remaining delayed pulls, in per cent, are near the published ones."""
     return 1 / LEFT <= (100 - saved.mean) / (100 - published) <= LEFT
 
 
 def _most(values: Sequence[Spread]) -> Spread:
-    """Return the one with the largest mean."""
+    """Return the quantity with the largest mean."""
     return max(values, key=lambda each: each.mean)
 
 

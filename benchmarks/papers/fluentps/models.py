@@ -16,7 +16,7 @@ QUICK = ("seeds=1",)
 
 CHANGED: Final = "BSP then ASP"
 LOW, HIGH, DSPS = "SSP 1", "SSP 5", "DSPS 1 to 5"
-SAME: Final = 0.02  # of a pace; BSP and ASP are further apart
+SAME: Final = 0.02  # relative difference of paces; BSP and ASP differ by more
 
 
 def claims(curves: Curves, experiments: Experiments) -> list[Claim]:

@@ -2,13 +2,13 @@
 
     sync: {kind: python, target: "ssptable.py:SspTable", arguments: {staleness: 3, scale: sum}}
 
-A baseline of FluentPS (figures 1 and 7); Ho et al., NIPS 2013. In each iteration a worker
-pushes its update to every server. A cached block has the clock that its server had when the
-block was pulled. The block can be used for iteration i+1 if its clock is at least i+1−s; it may
-then lack other workers' updates of up to s iterations. Otherwise the worker pulls, and the
-server answers when its own clock is at least i+1−s. A worker sees its own updates in its cache
-at once (read-my-writes). The last iteration pulls from all servers, so that no push of the
-worker is on its way when it leaves.
+A baseline of FluentPS (figures 1 and 7); Ho et al., NIPS 2013. In each iteration a worker pushes
+its update to every server. A cached block has the clock that its server had when the block was
+pulled. The block can be used for iteration i+1 if its clock is at least i+1−s; it may then lack
+other workers' updates of up to s iterations. Otherwise the worker pulls, and the server answers
+when its own clock is at least i+1−s. A worker sees its own updates in its cache at once
+(read-my-writes). The last iteration pulls from all servers, so that all pushes of the worker have
+arrived when it leaves.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from outpace.sync.policy import Apply, Buffer, Scale, ShardView, WirePolicy, bou
 from outpace.sync.programs.context import WorkerContext, WorkerProgram
 
 _OwnStep: TypeAlias = Callable[[Block, Value], Block]  # parameters, gradient -> new parameters
-_OWN: Final = "ssptable has workers of its own, which pull what is too old"
+_OWN: Final = "ssptable has separate workers, which pull what is too old"
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +88,7 @@ async def _cached_table_worker(
     versions, clocks = [0] * len(servers), [0] * len(servers)
 
     async def answers(number: int) -> tuple[Time, int]:
-        """Take so many blocks; return how long the last was held, and its server."""
+        """Take this many blocks; return how long the last one was held, and its server."""
         held, server = 0, 0
         for _ in range(number):
             reply = await me.recv()

@@ -82,7 +82,7 @@ def _rows(cluster: str, measured: Mapping[str, Pace]) -> list[Claim]:
 
 
 def _pulls(cluster: str, measured: Mapping[str, Pace]) -> list[Claim]:
-    """Judge the delayed pulls of each row but ASP's, with both readings of P."""
+    """Judge the delayed pulls of each row except ASP's, with both readings of P."""
     published = dict(zip(ROWS, PUBLISHED[cluster]["delayed"], strict=True))
     return [
         Claim(

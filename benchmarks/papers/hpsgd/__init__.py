@@ -1,1 +1,1 @@
-"""HPSGD: all-reduces behind the computation."""
+"""HPSGD: all-reduces during the computation."""

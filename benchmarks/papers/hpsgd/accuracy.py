@@ -1,4 +1,4 @@
-"""HPSGD: time to two accuracies, and how much of it workers compute. See accuracy.yaml."""
+"""HPSGD: time to two accuracies, and the share of computing in it. See accuracy.yaml."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ IDENTICAL: Final = 0.02  # of accuracies that are "generally identical"
 class Split:
     """A worker's mean seconds of each activity, until its last iteration.
 
-    communicate_s: all but computing and waiting.
+    communicate_s: everything except computing and waiting.
     """
 
-    seconds: float  # infinite if the accuracy was not reached; then the others are infinite, too
+    # infinite if the accuracy was not reached; then the other values are also infinite
+    seconds: float
     compute_s: float
     communicate_s: float
     wait_s: float

@@ -1,4 +1,4 @@
-"""HPSGD's family in virtual time and for real. See real.yaml."""
+"""HPSGD's family in virtual time and in real processes. See real.yaml."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ QUICK = ("repeats=1", "experiment.stop={iterations: 10}")
 
 WHERE: Final = "4 workers"
 WITHIN: Final = 0.05  # the sleep of a process is not exact
-SAME: Final = 1e-6  # of a parameter, where the order of what happens does not depend on time
+SAME: Final = 1e-6  # of a parameter, for strategies whose order of events does not depend on time
 IN_STEP: Final = ("SSGD", "Local SGD", "PSGD")
 
 
 class Pair(NamedTuple):
-    """Results of one strategy with one seed, in virtual time and for real."""
+    """Results of one strategy with one seed, in virtual time and in real processes."""
 
     virtual_s: float
     wall_s: float
@@ -61,7 +61,7 @@ def _pair(virtual: Result, real: Result) -> Pair:
 
 
 def claims(rows: Mapping[str, list[Pair]]) -> list[Claim]:
-    """Compare the runs on the wall clock with those in virtual time, seed by seed."""
+    """Compare the real runs with the runs in virtual time, seed by seed."""
     ratios = {name: _ratio(pairs) for name, pairs in rows.items()}
     worst = max(ratios, key=lambda name: abs(ratios[name].mean - 1))
     apart = max((pair.apart, name) for name in IN_STEP for pair in rows[name])

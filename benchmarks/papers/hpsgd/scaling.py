@@ -26,7 +26,7 @@ PUBLISHED: Final = {4: {SSGD: 133, LOCAL: 0}, 16: {SSGD: 250, LOCAL: 75}}  # per
 
 @dataclass(frozen=True, slots=True)
 class Ring:
-    """An all-reduce in a ring. scale: how many times dearer it is than on this network."""
+    """An all-reduce in a ring. scale: factor by which it takes longer than on this network."""
 
     latency_s: float
     bandwidth_bytes_per_s: float
@@ -214,7 +214,7 @@ def _measured(run: Curve, step_s: float, steps: int) -> tuple[float, float, floa
 
 
 def claims(rows: Rows) -> list[Claim]:
-    """Judge what is published of 4 and of 16 workers, in one network."""
+    """Judge the published results for 4 and 16 workers, in one network."""
     found = []
     for workers in PUBLISHED:
         of_all = {
@@ -314,7 +314,7 @@ def explained(ratios: Sequence[Mapping[str, Any]], rows: Sequence[Row]) -> list[
 
 
 def explained_together(rows: Sequence[Row]) -> list[Claim]:
-    """Judge what the common start of every step explains, at one cost and one spread for all."""
+    """Judge how much the common start of steps explains, with one cost and one spread for all."""
     found = [
         Claim(
             f"start together, {row.workers} workers, k = {row.k:.2f}",
@@ -330,9 +330,9 @@ def explained_together(rows: Sequence[Row]) -> list[Claim]:
 
 
 def _loss(rows: Sequence[Row]) -> Claim:
-    """Judge what HPSGD loses with more workers, and by what."""
+    """Judge the efficiency that HPSGD loses with more workers, and the causes."""
     kept = {name: _kept(rows, name) for name in (HPSGD, LOCAL, SSGD)}
-    # Of the time that HPSGD takes longer than workers by themselves.
+    # share of the time that HPSGD takes longer than workers by themselves
     waiting = [
         row.found[HPSGD].waiting
         / (row.found[HPSGD].efficiency / row.found[PSGD].efficiency * -1 + 1)
@@ -364,7 +364,7 @@ def _loss(rows: Sequence[Row]) -> Claim:
 
 
 def _kept(rows: Sequence[Row], name: str) -> Spread:
-    """Return the efficiency with the most workers, relative to that with the fewest."""
+    """Return the efficiency with the most workers, relative to the efficiency with the fewest."""
     return rows[-1].found[name].efficiency / rows[0].found[name].efficiency
 
 

@@ -12,7 +12,7 @@ _CHANNELS = 16
 
 
 class Block(nn.Module):
-    """Two normalised 3×3 convolutions beside an identity (He et al. 2016, figure 2)."""
+    """Two normalised 3×3 convolutions parallel to an identity (He et al. 2016, figure 2)."""
 
     def __init__(self) -> None:
         super().__init__()

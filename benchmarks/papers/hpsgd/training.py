@@ -1,4 +1,4 @@
-"""HPSGD: accuracy and time of as many iterations, by model and by workers. See training.yaml."""
+"""HPSGD: accuracy and time of equally many iterations, by model and workers. See training.yaml."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ QUICK = (
 )
 
 IDENTICAL: Final = 0.03  # of accuracies that are "generally identical"
-POINTS: Final = 11  # of a curve; every run has more evaluations
+POINTS: Final = 11  # number of points of a curve; every run has more evaluations
 BOUND: Final = 0.01  # by which HPSGD may be slower than PSGD, which never communicates
 
 
@@ -67,11 +67,12 @@ def _final(run: Curve) -> float:
 
 
 def roughness(run: Curve) -> float:
-    """Return the mean bend of a curve of accuracies at as many iterations for each strategy.
+    """Return the mean bend of a curve of accuracies, at equally many iterations for each strategy.
 
     The bend at an evaluation is how far the accuracy is from the line between its neighbours; a
     straight line has none. Evaluations are equally far apart in time, so the strategies have
-    different numbers of them: those next to `POINTS` equal steps are taken. NaN for fewer than 3.
+    different numbers of them: the evaluations next to `POINTS` equal steps are used. NaN for fewer
+    than 3.
     """
     done, accuracies = np.array(run.gradients), np.array(run.accuracy)
     steps = np.linspace(0, done[-1], POINTS)

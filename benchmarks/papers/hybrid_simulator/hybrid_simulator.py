@@ -1,4 +1,4 @@
-"""Zhang, Tanimura, Nakada: a hybrid simulator. See hybrid_simulator.yaml for what is open.
+"""Zhang, Tanimura, Nakada: a hybrid simulator. hybrid_simulator.yaml lists the open questions.
 
 The paper's figures are pictures; the claims are the sentences of section 4.4 about them.
 """
@@ -24,12 +24,13 @@ MANY: Final = (8, 16, 32, 64)  # workers
 MODES: Final = ("sync", "async")
 # Gradients are divided by the number of workers, or each by its staleness.
 REMEDIES: Final = {"mean": MANY, "by staleness": (8, 64)}
-TARGET: Final = 1.0  # the loss to get down to: less than half of the loss of guessing
+TARGET: Final = 1.0  # the target loss: less than half of the loss of guessing
 GUESSING: Final = math.log(10)
-IMPROVED: Final = 0.9 * GUESSING  # a loss that ends below has improved
+IMPROVED: Final = 0.9 * GUESSING  # a final loss below this has improved
 EXPLODED: Final = 10 * GUESSING
-# Curves that "basically coincide" get down to TARGET within this share of each other. It is less
-# than what the paper calls faster: 4 workers take 1.3 to 1.5 times fewer iterations than 2 here.
+# Curves that "basically coincide" reach TARGET within this share of each other. It is less than the
+# differences that the paper calls faster: 4 workers take 1.3 to 1.5 times fewer iterations than 2
+# here.
 ABOUT: Final = 0.25
 MARGIN: Final = f"within {ABOUT:.0%}"
 
@@ -191,7 +192,7 @@ def _many_workers(curves: Curves) -> list[Claim]:
 
 
 def _needed(curves: Curves, mode: str, needed: Callable[[Curve, float], float]) -> Rows:
-    """Return what 2 and 4 workers need to get down to TARGET, at each latency."""
+    """Return how much 2 and 4 workers need to reach TARGET, at each latency."""
     return {
         n: [
             over_seeds(curves[name], lambda curve: needed(curve, TARGET)) for name in named(mode, n)

@@ -76,7 +76,7 @@ def judged(
 def pull_delays(folder: Path | None) -> Seconds:
     """Return the seconds from each pull between machines to its reply.
 
-    folder: of a run in which each pull is answered before the next one of its worker.
+    folder: folder of a run in which each pull is answered before the next pull of its worker.
     """
     assert folder is not None
     table = pq.read_table(folder / MESSAGES)
@@ -95,7 +95,7 @@ def _in_order(messages: pa.Table, worker: str, server: str) -> pa.Table:
 
 
 def _machine(names: pa.ChunkedArray) -> np.ndarray[tuple[int], np.dtype[np.str_]]:
-    """Return the machine of each node: server m is beside worker m."""
+    """Return the machine of each node: server m is on the machine of worker m."""
     return np.array([name.rpartition("-")[2] for name in names.to_pylist()])
 
 

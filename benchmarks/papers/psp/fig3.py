@@ -14,7 +14,7 @@ from benchmarks.papers.psp.settings import SETTINGS, end, final_error
 QUICK = ("stop.iterations=30", "seeds=1")
 
 SAME = 0.03  # errors
-FASTER = 0.15  # the share of the time that may be saved where nothing is late
+FASTER = 0.15  # the largest share of time that may be saved if nothing is late
 
 
 def claims(curves: Curves, experiments: Experiments) -> list[Claim]:

@@ -14,7 +14,7 @@ NAMES = f"{PULL.name} as printed", f"{LEAST.name} as printed", f"{LEAST.name} sl
 
 
 def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
-    """Judge whether dropped blocks make 20/75 worse, and nothing else does."""
+    """Judge whether dropped blocks alone make 20/75 worse."""
     pull, least, used = (over_seeds(curves[name], final_error) for name in NAMES)
     return [
         Claim(

@@ -1,7 +1,7 @@
 """Settings of PSP-SGD's experiments, Table 1, and the cost of late replies.
 
-Partially Synchronous Parallelism SGD, section 4: 32 workers beside 32 servers, of whose replies
-to pulls 0.16 % come 4 s late.
+Partially Synchronous Parallelism SGD, section 4: 32 workers and 32 servers on the same machines;
+0.16 % of the replies to pulls come 4 s late.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class Setting:
     name: str  # as in the figures
     quorum: int
     percent: float
-    seconds: float  # of a unit that the paper does not give
+    seconds: float  # in a unit that the paper does not give
     error: float
 
 
@@ -46,7 +46,7 @@ def final_error(curve: Curve) -> float:
 
 
 def seconds_to_error(curve: Curve, error: float) -> float:
-    """Return how long the top-1 error was larger, infinite if it was never that small."""
+    """Return how long the top-1 error was larger; infinite if it was never that small."""
     return replace(curve, loss=[1 - share for share in curve.accuracy]).seconds_above(error)
 
 
@@ -54,18 +54,18 @@ def seconds_to_error(curve: Curve, error: float) -> float:
 class LateReplies:
     """The share of iterations that a late reply delays, in closed form.
 
-    For computations that all take the same time, longer than a reply is late, and a network in
-    which nothing else does. A server beside a worker answers it without the network, in time.
+    All computations take the same time, which is longer than the delay of a late reply. The network
+    takes no other time. A server on a worker's machine answers it in time, without the network.
     """
 
     workers: int
-    servers: int  # no more than workers, each beside one
+    servers: int  # at most as many as workers, each on the machine of a worker
     probability: float  # of each reply
     seconds: float
 
     @property
     def of_a_worker(self) -> float:
-        """Share of its iterations that a worker begins late, if it waits for all servers."""
+        """Share of its iterations that a worker begins late if it waits for all servers."""
         return 1 - (1 - self.probability) ** (self.servers - 1)
 
     @property
@@ -78,17 +78,19 @@ class LateReplies:
         """Share of pulls that wait for a late worker in synchronous training.
 
         A server answers when all have pushed, so every worker that is not late waits if another
-        one is: the workers that are not late, less the iterations in which none is.
+        worker is late. The share is that of workers that are not late, without iterations in which
+        no worker is late.
         """
         return (1 - self.of_a_worker) - (1 - self.of_all)
 
     def of_quorum(self, quorum: int) -> float:
         """Return the share of iterations in which the servers have to wait for a late worker.
 
-        A late worker stays late: its gradient is dropped, and it begins the next iteration as late
-        again, until more are late than may be dropped. Then all begin together. So it is one in
-        as many iterations as it takes until more than workers − quorum are late; with `left[n]`
-        still to go where n are, left[n] = 1 + Σ P(k more become late) · left[n + k].
+        A late worker stays late: its gradient is dropped, and it begins the next iteration equally
+        late, until more workers are late than may be dropped. Then all begin together. So the
+        servers wait in one of left[0] iterations, where left[n] is the expected number of
+        iterations until more than workers − quorum are late, if n are late now: left[n] = 1 + Σ P(k
+        more become late) · left[n + k].
         """
         p, spare = self.of_a_worker, self.workers - quorum
         left = [0.0] * (spare + 1)

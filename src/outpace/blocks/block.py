@@ -1,4 +1,4 @@
-"""Blocks: the parts of the flat parameter vector that travel and are computed with.
+"""Blocks: the parts of the flat parameter vector that are sent between processes.
 
 A *block* is the part of the flat parameter vector that one shard owns: a 1-D tensor, `Pieces`
 of one, a `Deferred` one that is computed when it is read, or a `Phantom` of its size where only
@@ -115,7 +115,7 @@ class Deferred:
     def value(self) -> torch.Tensor | Pieces:
         """Compute the tensor, which then belongs to the caller; to be called once.
 
-        Raises whatever the computation raises.
+        Raises every exception of the computation.
         """
         return self._compute()
 

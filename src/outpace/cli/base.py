@@ -211,10 +211,10 @@ def say(kind: str, lines: Sequence[str]) -> None:
 
 
 def require_page(path: Path, option: str = "--out") -> None:
-    """Raise ConfigError if the file exists, and its first characters are not those of a page.
+    """Raise ConfigError if the file exists and does not begin like a page of Outpace.
 
     Args:
-        option: The one that names another file.
+        option: The option that names another file.
     """
     with contextlib.suppress(OSError):
         if not os.path.lexists(path):

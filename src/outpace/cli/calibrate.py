@@ -31,8 +31,8 @@ def calibrate(
 ) -> None:
     """Estimate run times, network and servers of a cluster from a recorded run.
 
-    A run without servers tells what all-reduces cost. It may stand beside one with servers.
-    From traces of torch.profiler: run times and all-reduces, to predict times, not losses.
+    A run without servers tells what all-reduces cost. It can be combined with a run that has
+    servers. From traces of torch.profiler: run times and all-reduces, to predict times, not losses.
 
     Simulations take the file by --cluster FILE, or by include: FILE in a configuration.
     """

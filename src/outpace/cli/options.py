@@ -29,7 +29,7 @@ Cluster: TypeAlias = Annotated[
     typer.Option(
         "--cluster",
         metavar="FILE",
-        help="A cluster file, as outpace calibrate writes it. Its keys replace those of CONFIG.",
+        help="A cluster file, as outpace calibrate writes it. Its keys replace the keys of CONFIG.",
     ),
 ]
 Out: TypeAlias = Annotated[
@@ -99,7 +99,7 @@ Json: TypeAlias = Annotated[
 
 
 def require_out(resume: bool, out: Path | None, what: str) -> None:
-    """Raise ConfigError if `what` is to be resumed, and its folder is not named."""
+    """Raise ConfigError if `what` is requested to be resumed and its folder is not named."""
     if resume and out is None:
         raise ConfigError(f"--resume needs --out, the folder of the {what} to continue")
 

@@ -30,7 +30,7 @@ class Output:
 
     @contextlib.contextmanager
     def of_run(self) -> Iterator[None]:
-        """Run the block; with JSON, its output and that of its processes go to standard error."""
+        """Run the block; with JSON, all output goes to standard error, also of its processes."""
         if not self._as_json:
             yield
             return
@@ -46,7 +46,7 @@ class Output:
 
     @contextlib.contextmanager
     def continuable(self, folder: Path) -> Iterator[None]:
-        """Run the block; if it is interrupted, say how to continue with what the folder has."""
+        """Run the block; if it is interrupted, say how to continue from the files in the folder."""
         try:
             yield
         except KeyboardInterrupt:

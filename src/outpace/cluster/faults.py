@@ -23,7 +23,7 @@ class Fault:
     Attributes:
         at_s: seconds of virtual time.
         worker, server: number of the node; exactly one of the two.
-        kind: crash: the process is killed.
+        kind: `crash`: the process is killed.
 
     Raises:
         ValueError: unless exactly one node is given.
@@ -47,7 +47,7 @@ class RandomFaults:
     Attributes:
         mtbf_s: mean seconds between two failures of one node; N such nodes have N times as many
             failures.
-        kind: as in `Fault`.
+        kind: see `Fault`.
     """
 
     mtbf_s: Positive
@@ -73,8 +73,8 @@ class RandomFaults:
 class Recovery:
     """How long it takes to notice a failure and to repair it, in seconds.
 
-    The defaults are what real runs take. Checkpoints take no time: real runs write them during the
-    training.
+    The defaults are measured in real runs. Checkpoints take no time, because real runs write them
+    during the training.
 
     Attributes:
         detected_s: seconds from the death of a process until the others know.

@@ -69,8 +69,8 @@ class ClusterFile:
         sends_others = strategy is None or strategy.has_servers or strategy.exchanges
         if self.servers == 0 and "network" not in run and sends_others:
             raise ConfigError(
-                f"{self.path}: it was calibrated on runs without servers, so it describes no "
-                f"messages but those of all-reduces, and sync.kind={run['sync']['kind']} has "
+                f"{self.path}: it was calibrated on runs without servers, so it describes only "
+                f"messages of all-reduces, and sync.kind={run['sync']['kind']} has "
                 "others: calibrate on a run with servers as well, or give network in the "
                 "configuration"
             )

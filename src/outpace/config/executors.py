@@ -49,8 +49,8 @@ class Processes:
 class Batched:
     """Computes up to `width` gradients at once by `torch.func.vmap`.
 
-    The results differ in rounding from those of other executors, and the computation is not always
-    faster.
+    The results differ in rounding from the results of other executors, and the computation is not
+    always faster.
 
     Attributes:
         width: number of gradients that are computed at once, at most.

@@ -59,7 +59,7 @@ class Control(ABC):
         return [server_name(server) for server in range(self._experiment.servers)]
 
     def at(self, time_s: float, action: Callable[[], None]) -> None:
-        """Call `action()` at `time_s` seconds of the run, or now if that time has passed."""
+        """Call `action()` when `time_s` seconds of the run have passed, or now if they have."""
         if not isinstance(time_s, int | float) or not 0 <= time_s <= LARGEST:
             raise ConfigError(f"the time of an action must be from 0 to 1e9 s, not {time_s}")
 
@@ -108,13 +108,13 @@ class Control(ABC):
     def set_push_condition(self, keys: str, condition: ConditionLike) -> None:
         """Make the servers that match `keys` advance if condition(view) is true.
 
-        condition: as for `set_pull_condition`.
+        condition: the same as in `set_pull_condition`.
         """
         self._set_conditions(keys, "push", condition)
 
     @abstractmethod
     def summary(self) -> dict[str, Any]:
-        """Return the summary so far, as in summary.json; in a real run as last reported."""
+        """Return the summary so far, as in summary.json; in a real run, the last reported one."""
 
     def _set_conditions(self, keys: str, which: str, condition: ConditionLike) -> None:
         self._require_changeable()

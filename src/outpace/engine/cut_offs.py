@@ -31,8 +31,8 @@ def cut_off_rule(
 ) -> Rule:
     """Return the rule that decides how long to wait in each iteration.
 
-    The keyword arguments are those of `make_rule`. Raises ConfigError if the rule cannot be
-    made or the model file does not match the run.
+    The keyword arguments are passed to `make_rule`. Raises ConfigError if the rule cannot be made
+    or the model file does not match the run.
     """
     fitted = None if settings.file is None else load_model(Path(settings.file))
     try:
@@ -54,7 +54,7 @@ def cut_off_rule(
 
 
 def _nodes(experiment: Experiment, per_node: int | None) -> Nodes:
-    """Return the machine of each worker; by default each has its own."""
+    """Return the machine of each worker; by default each worker has its own."""
     compute = experiment.compute
     if per_node is None and isinstance(compute, Recorded):
         return compute.nodes(experiment.workers)

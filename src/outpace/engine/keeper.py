@@ -1,4 +1,4 @@
-"""Keeps the checkpoints of a run in its folder, together with the records until then."""
+"""Saves the checkpoints of a run in its folder, together with the records until then."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ class CheckpointKeeper:
 
     Args:
         run: the folder of the run.
-        experiment: has a `checkpoint`.
+        experiment: the experiment, which has a `checkpoint`.
         trace: the trace of the run, which has a table.
         timing: the times of messages of a real run.
         warn: called if a checkpoint cannot be written, with a line for the user.
-        events: is told of each checkpoint.
+        events: the log, which gets an event for each checkpoint.
         last: number of the checkpoint from which the run is resumed; 0: a new run.
-        knows_anew: True if the user knows that scripts begin anew.
+        knows_anew: True if the user knows that scripts begin again from their start.
 
     Attributes:
         last: the number of the last checkpoint of the run; 0: there is none yet.
@@ -55,8 +55,8 @@ class CheckpointKeeper:
         self._trace, self._timing, self._warn, self._events = trace, timing, warn, events
         self.last = last
         self._knows_anew = knows_anew
-        self._has_warned = False  # since the last checkpoint that was written
-        # Called with each checkpoint once it is complete, and the metrics until then.
+        self._has_warned = False  # time since the last checkpoint was written
+        # Called with each complete checkpoint and the metrics until then.
         self.when_saved: Callable[[Index, pa.Table], None] = lambda taken, metrics: None
 
     @property
@@ -71,15 +71,15 @@ class CheckpointKeeper:
     def commit(self, taken: Index, metrics: pa.Table) -> None:
         """Complete a checkpoint whose parts are on the disk.
 
-        The trace until then is made durable with it.
+        The trace until the checkpoint is written to the disk as well.
 
         Args:
-            metrics: as `Metrics.kept` returns them.
+            metrics: the result of `Metrics.kept`.
 
         Raises:
-            OSError: if it cannot be written. Then it is to be abandoned.
+            OSError: if it cannot be written. Then call `abandon`.
         """
-        with uninterrupted():  # else rows could be in no file
+        with uninterrupted():  # otherwise rows could be in no file
             segments = self._trace.cut()
             if self._timing is not None:
                 segments += self._timing.cut()
@@ -94,11 +94,11 @@ class CheckpointKeeper:
             self._warn(f"if the run continues from a checkpoint, {told}: {REMEDY}")
 
     def end(self) -> None:
-        """The processes of the run have ended: remove what they have written of an open one."""
+        """Remove the files of an open checkpoint, because the processes of the run have ended."""
         self._checkpoints.end()
 
     def abandon(self, number: int, why: str = "") -> None:
-        """Remove what was written of a checkpoint.
+        """Remove the files of a checkpoint that is not complete.
 
         why: the problem, which is told to the user; empty if there is none.
         """
@@ -112,11 +112,11 @@ class CheckpointKeeper:
             self._warn(f"cannot write checkpoint {number} ({why}); the run continues, {last}")
 
     def go_back(self) -> Checkpoint:
-        """Put the records of the run back to the last checkpoint, and return it.
+        """Reset the records of the run to the last checkpoint, and return it.
 
         Raises:
             ConfigError: if no checkpoint can be used.
-            OSError: if the records cannot be put back.
+            OSError: if the records cannot be reset.
         """
         checkpoint = self._checkpoints.newest(self._warn)
         if checkpoint is None:

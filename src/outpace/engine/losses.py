@@ -7,7 +7,7 @@ from typing import Final
 from outpace.config.experiment import Experiment
 from outpace.sync.membership.events import Rules
 
-LEAST_PEERS: Final = 2  # workers of a run without servers
+LEAST_PEERS: Final = 2  # least number of workers in a run without servers
 SET_CHECKPOINT: Final = "set checkpoint, for example checkpoint: {every_s: 30}"
 _SET_CHECKPOINT: Final = f"; {SET_CHECKPOINT}, so that a run continues after such a loss"
 
@@ -18,7 +18,7 @@ def rules_about_losses(
     """Return the rules about the losses in a run.
 
     Args:
-        start_s: seconds for a new process to be ready.
+        start_s: seconds in which a new process must be ready.
         can_start, can_begin_again: see `Rules`.
     """
     return Rules(
@@ -34,9 +34,9 @@ def rules_about_losses(
 
 
 def cost_of_a_loss(experiment: Experiment) -> str:
-    """Return what the loss of a process costs a script without a checkpoint, as a line.
+    """Return a line about the costs of a lost process for a script without a checkpoint.
 
-    Empty for other runs.
+    The line is empty for other runs.
     """
     if not experiment.has_script or experiment.checkpoint is not None:
         return ""
@@ -51,9 +51,10 @@ def cost_of_a_loss(experiment: Experiment) -> str:
 
 
 def not_restarted(experiment: Experiment) -> str:
-    """Return why a killed worker is not started again, as the end of a line.
+    """Return the end of a line that says why a killed worker is not started again.
 
-    Empty if it is not the lack of a `checkpoint`: what a script has done is lost with its process.
+    It is empty if the reason is not a missing `checkpoint`: without one, a script's work is lost
+    with its process.
     """
     is_saved = experiment.checkpoint is not None or not experiment.has_script
     if is_saved or experiment.is_elsewhere or experiment.on_worker_loss != "restart":

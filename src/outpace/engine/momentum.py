@@ -1,8 +1,8 @@
-"""Warns of momentum where a strategy has gradients of older parameters.
+"""Warns of momentum if gradients of the strategy are computed at older parameters.
 
 Measured with digits-cnn, 8 workers, SGD with learning rate 0.1 and momentum 0.9, 100 iterations:
 `bsp` reaches 98 %, `asp` 51 % and `hpsgd` 10 %; docs/when-not.md has more. Adam's betas did no harm
-there, since its steps do not grow with the momentum: of them nothing is said.
+there, since its steps do not grow with the momentum; so there is no warning about them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from outpace.config.experiment import Experiment
 
 
 def stale_momentum(experiment: Experiment, momenta: Collection[object]) -> list[str]:
-    """Return a warning if stale gradients meet momentum; else nothing.
+    """Return a warning if stale gradients are used with momentum; else an empty text.
 
     Args:
         momenta: `momentum` of the optimizer, or of each group of a script's optimizer.

@@ -1,7 +1,7 @@
-"""Collect what the processes of a run print, and print it in whole lines with their names.
+"""Collects the output of a run's processes, and prints it in whole lines with their names.
 
 Several processes that write to one terminal mix their lines and break the picture of the run. So
-each writes into pipes of its own, and this process reads them.
+each process writes into separate pipes, and this process reads them.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from typing import Any, Final, Protocol, TypeAlias
 
 from outpace.support.streams import write_line
 
-OnOutput: TypeAlias = Callable[[str, str, bool], None]  # name, line, is it standard error
+OnOutput: TypeAlias = Callable[[str, str, bool], None]  # name, line, True for standard error
 
 _READ_BYTES: Final = 1 << 16
-_LONGEST: Final = 1 << 20  # bytes without an end of line that are kept
+_LONGEST: Final = 1 << 20  # most bytes that are kept without an end of line
 
 
 class Watcher(Protocol):
-    """Calls a handler when a file can be read; the clock of a real run does so."""
+    """Calls a handler when a file can be read; the clock of a real run does this."""
 
     def watch(self, socket: int, handler: Callable[[], None]) -> Any:
-        """Call the handler whenever this file descriptor has something to read."""
+        """Call the handler whenever this file descriptor can be read."""
 
     def forget(self, socket: int) -> None:
-        """Watch this file descriptor no longer."""
+        """Stop watching this file descriptor."""
 
 
 class OutputStream:
-    """A pipe. `say` is called with each line that is written into it."""
+    """A pipe for output. `say` is called with each line that is written into it."""
 
     def __init__(self, watcher: Watcher, say: Callable[[str], None]) -> None:
         self._watcher, self._say = watcher, say
@@ -43,7 +43,7 @@ class OutputStream:
         watcher.watch(self._end.fileno(), self.take)
 
     def take(self) -> None:
-        """Read all that is there, without waiting."""
+        """Read all available output, without waiting."""
         while not self._end.closed:
             try:
                 data = os.read(self._end.fileno(), _READ_BYTES)
@@ -59,7 +59,7 @@ class OutputStream:
                 self._say(_text(line))
 
     def close(self) -> None:
-        """Close the pipe; the last line need not have an end."""
+        """Close the pipe; the last line may lack its end."""
         if not self._end.closed:
             self._watcher.forget(self._end.fileno())
             self._end.close()
@@ -76,16 +76,16 @@ class Output:
 
     @property
     def for_process(self) -> tuple[Connection, Connection]:
-        """The ends for the process: standard output and standard error."""
+        """The ends of the pipes for the process: standard output and standard error."""
         return self._out.for_child, self._err.for_child
 
     def started(self) -> None:
-        """The process has its ends: close them here."""
+        """Close the process's ends of the pipes here, after its start."""
         for end in self.for_process:
             end.close()
 
     def take(self) -> None:
-        """Read what has come so far, without waiting."""
+        """Read all available output, without waiting."""
         self._out.take()
         self._err.take()
 
@@ -98,7 +98,7 @@ class Output:
 def print_line(name: str, line: str, error: bool) -> None:
     """Print a line to this process's standard output or error, after the name if there is one.
 
-    Raises OutputClosed if nothing reads it any more.
+    Raises OutputClosed if nothing reads the output any more.
     """
     write_line(sys.stderr if error else sys.stdout, f"{name} | {line}" if name else line)
 
@@ -115,5 +115,5 @@ def print_into(out: Connection, err: Connection) -> None:
 
 
 def _text(line: bytes) -> str:
-    """Decode a line; of a progress bar, which rewrites its line, keep the last state."""
+    """Decode a line. If a progress bar has rewritten the line, return its last state."""
     return line.decode("utf-8", "replace").rstrip("\r").rpartition("\r")[2]

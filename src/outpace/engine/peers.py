@@ -1,4 +1,4 @@
-"""What a worker without servers takes part in, and computes meanwhile, in both runtimes."""
+"""The averages and meetings of a worker without servers, and its computation during them."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ AccumulatedT = TypeVar("AccumulatedT", bound=AccumulatedGradient)
 
 @dataclass(slots=True, eq=False)
 class Pending:
-    """A worker's part in what it joins with others. As it is, in a meeting: implements `Meeting`.
+    """A worker's part in an average or a meeting. This class itself implements `Meeting`.
 
     Attributes:
-        ended: when the worker had waited for all; known then.
+        ended: when the worker had waited for all others; known then.
     """
 
     joined: Time
@@ -32,19 +32,19 @@ class Pending:
         await self.arrived
 
     def end(self, ended: Time) -> None:
-        """Note that it is over."""
+        """Note that the average or meeting is over."""
         self.ended = ended
         self.arrived.set(None)
 
 
 @dataclass(slots=True, eq=False)
 class PendingReduction(Pending):
-    """A worker's part in an all-reduce. Each runtime has its own, which implements `Reduction`.
+    """A worker's part in an all-reduce. Each runtime has a subclass that implements `Reduction`.
 
     Attributes:
-        value: what the worker gives, until it is added up; None: it gives nothing.
+        value: the worker's value, until it is added up; None: it gives no value.
         weight: number of iterations in the value.
-        began: when all had joined; known then, and so are the members.
+        began: time when all had joined; it and the members are known then.
     """
 
     number: int
@@ -56,15 +56,15 @@ class PendingReduction(Pending):
 
 @dataclass(slots=True, eq=False)
 class PendingExchange(Pending):
-    """An average of two that a worker has asked for. Implements `Exchange` and `Average`.
+    """An average of two workers that one has asked for. Implements `Exchange` and `Average`.
 
-    It is over when both have the mean, or if no worker is left to average with.
+    It is over when both workers have the mean, or if no partner is left.
 
     Attributes:
         members: the worker that asked, and its partner.
     """
 
-    weight: ClassVar[int] = 1  # iterations in it
+    weight: ClassVar[int] = 1  # number of iterations in it
 
     iteration: int
     began: Time = field(init=False)
@@ -73,21 +73,22 @@ class PendingExchange(Pending):
 
 
 class PeerProgress:
-    """What a worker has computed since it last joined an average, and how long while it averaged.
+    """What a worker has computed since it last joined an average, and its computation during one.
 
     Attributes:
-        restored: what the worker had beside its models at a checkpoint.
-        versions: of the common model at which gradients were computed that no all-reduce has yet.
-        iteration: the last one that was computed; -1: none was.
-        joined_after: the iteration after which, or beside which, it joined an average.
+        restored: what the worker had in addition to its models at a checkpoint.
+        versions: the versions of the common model at which those gradients were computed that no
+            all-reduce has included yet.
+        iteration: the last iteration that was computed; -1: none was.
+        joined_after: the iteration after or during which the worker joined an average.
     """
 
     def __init__(self, worker: int, recorder: Recorder, restored: Restored = BEGINNING) -> None:
         self._worker, self._recorder, self.restored = worker, recorder, restored
         self.versions: list[int] = []
         self.iteration = self.joined_after = -1
-        self._spans: list[tuple[Time, Time]] | None = None  # of computation, during an average
-        self._since: Time | None = None  # the computation that is under way
+        self._spans: list[tuple[Time, Time]] | None = None  # spans of computation during an average
+        self._since: Time | None = None  # start of the running computation
 
     def accumulated(self, empty: AccumulatedT) -> AccumulatedT:
         """Return this sum with the gradients that the worker had accumulated at a checkpoint."""
@@ -98,17 +99,18 @@ class PeerProgress:
         return empty
 
     def computes(self, now: Time) -> None:
-        """The worker begins to compute."""
+        """Note that the worker begins to compute."""
         self._since = now
 
     def stops(self) -> None:
-        """The worker leaves within a computation, which does not count."""
+        """Note that the worker leaves within a computation, which does not count."""
         self._since = None
 
     def has_computed(self, now: Time, iteration: int, version: int | None) -> None:
-        """The worker has computed this iteration.
+        """Note that the worker has computed this iteration.
 
-        version: of the common model at which the gradient was computed; None: none was.
+        version: version of the common model at which the gradient was computed; None: there is no
+        gradient.
         """
         assert self._since is not None
         if self._spans is not None:
@@ -118,17 +120,17 @@ class PeerProgress:
             self.versions.append(version)
 
     def joins_all_reduce(self) -> list[int]:
-        """The worker joins an all-reduce with what it has; return the `versions` of that."""
+        """Note that the worker joins an all-reduce; return the `versions` of its gradients."""
         self._spans, self.joined_after = [], self.iteration
         given, self.versions = self.versions, []
         return given
 
     def joins_exchange(self, iteration: int) -> None:
-        """The worker averages with another one, after or beside this iteration."""
+        """Note that the worker averages with another one, after or during this iteration."""
         self._spans, self.joined_after = [], iteration
 
     def averaged(self, average: Average) -> None:
-        """Record an average that is over, and how long the worker has computed beside it."""
+        """Record a finished average, and how long the worker computed during it."""
         spans, self._spans = self._spans or [], None
         joined, ended = average.joined, average.ended
         if self._since is not None:

@@ -21,7 +21,7 @@ class Engine(Protocol):
 
     @property
     def places(self) -> int:
-        """The number of workers that there are or have been in this run."""
+        """The number of workers that exist or have existed in this run."""
 
     @property
     def metrics(self) -> Metrics: ...
@@ -29,7 +29,7 @@ class Engine(Protocol):
     def run(self) -> None:
         """Drive the run to its end. Raises RunError if it fails.
 
-        `close` must be called afterwards, also after an error.
+        `close` must be called afterwards, even after an error.
         """
 
     def close(self) -> None:
@@ -39,7 +39,7 @@ class Engine(Protocol):
         """Return the times for the summary; host_s: duration of `run` on the host."""
 
     def nodes(self) -> Mapping[str, str]:
-        """Return the node of each server and worker; empty if the run started all of them here."""
+        """Return the node of each server and worker; empty if all of them ran on this machine."""
 
     def parameters(self) -> Sequence[Block]:
         """Return the current blocks of the shards."""
@@ -48,10 +48,10 @@ class Engine(Protocol):
         """Return the parameters under the model's own names; empty for `timing`."""
 
     def used_by_script(self) -> Mapping[str, Any] | None:
-        """Return what worker 0's script trained with, see `ScriptModel.used`; None if unknown."""
+        """Return the settings of worker 0's script, see `ScriptModel.used`; None if unknown."""
 
     def files_written(self) -> Mapping[int, Collection[str]]:
-        """Return the files that each worker has overwritten with its script, where known."""
+        """Return the files that each worker's script has overwritten, if they are known."""
 
     def run_time_model(self) -> Model | None:
         """Return the run-time model that was fitted in this run, if any."""

@@ -26,11 +26,12 @@ class ResumePoint:
     """The checkpoint from which a run is resumed.
 
     Attributes:
-        checkpoint: whole and undamaged.
-        experiment: which may have other servers and workers than at the checkpoint.
-        slices: of the flat parameters, one for each server.
+        checkpoint: a checkpoint that is whole and undamaged.
+        experiment: the experiment, whose numbers of servers and workers may differ from the
+            checkpoint's.
+        slices: slices of the flat parameters, one for each server.
         first: the first iteration of each worker.
-        recovery: the counts of the run, with what is lost by resuming from here.
+        recovery: the counts of the run, including the losses of a resume from here.
     """
 
     checkpoint: Checkpoint
@@ -41,7 +42,7 @@ class ResumePoint:
 
     @classmethod
     def of(cls, checkpoint: Checkpoint, experiment: Experiment) -> ResumePoint:
-        """Return where an experiment is resumed.
+        """Return the point at which an experiment is resumed.
 
         Raises ConfigError if the parameters cannot be divided among the servers.
         """
@@ -72,7 +73,7 @@ class ResumePoint:
 
     @property
     def begins_anew(self) -> bool:
-        """True if some scripts begin anew."""
+        """True if some scripts begin again from their start."""
         return bool(self.checkpoint.index.anew)
 
     @property
@@ -87,19 +88,19 @@ class ResumePoint:
 
     @property
     def updates(self) -> int:
-        """The updates until the checkpoint, as `evaluate.every_updates` counts them."""
+        """The number of updates until the checkpoint, as `evaluate.every_updates` counts them."""
         return self.checkpoint.index.updates
 
     @property
     def totals(self) -> Totals:
-        """The sums until the checkpoint. A copy."""
+        """Return a copy of the sums until the checkpoint."""
         return self.checkpoint.index.totals.copy()
 
     @property
     def not_computed(self) -> dict[int, int]:
         """By worker, the number of iterations before its first one that it has not computed.
 
-        Those that were done before there was such a worker are among them.
+        They include the iterations that were done before the worker existed.
         """
         done = self.checkpoint.index.totals.iterations
         return {n: max(0, first - done.get(n, 0)) for n, first in enumerate(self.first)}
@@ -111,7 +112,7 @@ class ResumePoint:
     def require_same_model(self, layers: Sequence[int]) -> None:
         """Raise ConfigError if the workers train another model than at the checkpoint.
 
-        layers: elements of each tensor of the parameters.
+        layers: number of elements of each tensor of the parameters.
         """
         before = self.checkpoint.index.layers
         if tuple(layers) != before:
@@ -134,9 +135,9 @@ class ResumePoint:
             raise ConfigError(f"{self.path}: {error}") from error
 
     def own_states(self) -> list[ShardState | None]:
-        """Return what each worker has beside the model, without servers; see `own_state_of`.
+        """Return the state that each worker without servers has besides the common model.
 
-        Raises ConfigError if a file cannot be read.
+        See `own_state_of`. Raises ConfigError if a file cannot be read.
         """
         workers = range(len(self.first))
         try:
@@ -155,17 +156,17 @@ class ResumePoint:
 
 
 def kept_in(worker: int) -> str:
-    """Return the name of the file with what a worker's script keeps."""
+    """Return the name of the file with the saved state of a worker's script."""
     return f"{worker_name(worker)}.safetensors"
 
 
 def model_of(worker: int) -> str:
-    """Return the name, without suffix, of the file with the model of a worker with a script."""
+    """Return the name, without suffix, of the file with the model of a script's worker."""
     return f"{worker_name(worker)}-model"
 
 
 def state_of(checkpoint: Checkpoint, experiment: Experiment, server: int) -> ShardState:
-    """Return the state with which a server begins, in whatever process; see `ResumePoint.state`."""
+    """Return the state with which a server begins, in any process; see `ResumePoint.state`."""
     slices = experiment.slices(checkpoint.index.layers)
     state = checkpoint.shard_state(server, slices, experiment.workers)
     if experiment.cut_off is None:
@@ -174,10 +175,11 @@ def state_of(checkpoint: Checkpoint, experiment: Experiment, server: int) -> Sha
 
 
 def own_state_of(checkpoint: Checkpoint, experiment: Experiment, worker: int) -> ShardState | None:
-    """Return what a worker has beside the model, without servers, in whatever process.
+    """Return what a worker without servers has besides the common model, in any process.
 
-    As `Checkpoint.own_state`, but the mean of models that differ is kept: a further worker begins
-    with this mean, which is the common model, and with fewer workers all do.
+    The result is the same as of `Checkpoint.own_state`, except if the workers' models differ. Then
+    a further worker begins with the mean of the models, which is the common model; if there are
+    fewer workers, all begin with it.
     """
     state, strategy = checkpoint.own_state(worker, experiment.workers), experiment.peers
     assert strategy is not None
@@ -188,6 +190,6 @@ def own_state_of(checkpoint: Checkpoint, experiment: Experiment, worker: int) ->
 
 
 def _progress(checkpoint: Checkpoint, experiment: Experiment) -> list[ShardState]:
-    """Return the states of the shards without tensors; of one iteration if it is to be cut off."""
+    """Return the shards' states without tensors; all in one iteration if there are cut-offs."""
     states = [without_tensors(record) for record in checkpoint.index.shards]
     return states if experiment.cut_off is None else aligned(states)

@@ -55,7 +55,7 @@ def worker_program(experiment: Experiment) -> WorkerProgram:
 
 
 def is_narrow(experiment: Experiment) -> bool:
-    """True if gradients and parameters travel in bfloat16 (`sync.wire`)."""
+    """True if gradients and parameters are sent in bfloat16 (`sync.wire`)."""
     return experiment.policies.strategy.wire == "bf16"
 
 
@@ -64,7 +64,7 @@ def server_program(
 ) -> ServerProgram:
     """Return the program of a server.
 
-    after_each: as for `parameter_server`.
+    after_each: see `parameter_server`.
     """
     return partial(
         parameter_server,
@@ -77,8 +77,9 @@ def server_program(
 def is_exact(experiment: Experiment) -> bool:
     """True if all shards can be saved between the same two iterations (`sync.checkpoint.cuts`).
 
-    They can if no worker begins an iteration before all servers have finished the one before.
-    Without servers: if none begins one before all workers have averaged in the one before.
+    This is possible if no worker begins an iteration before all servers have finished the previous
+    one. Without servers, it is possible if no worker begins an iteration before all workers have
+    averaged in the previous one.
     """
     if experiment.peers is not None:
         return experiment.peers.lockstep
@@ -117,10 +118,11 @@ def has_scheduler(experiment: Experiment) -> bool:
 
 
 def leaves_behind(experiment: Experiment) -> bool:
-    """True if an iteration may be finished without a worker, which then passes over it.
+    """True if an iteration may be finished without a worker, which then skips it.
 
-    Only then workers tell the servers when they wait in a collective of their script. Elsewhere all
-    take the same number of steps, and no worker waits for one that is in a later step.
+    Only in this case workers tell the servers when they wait in a collective of their script.
+    Otherwise all workers take the same number of steps, and no worker waits for one that is in a
+    later step.
     """
     if any(each.push is not None for each in experiment.conditions):
         return True
@@ -132,16 +134,17 @@ def leaves_behind(experiment: Experiment) -> bool:
 def scheduler_number(experiment: Experiment) -> int | None:
     """Return the number of the scheduler's shard, which follows the servers' numbers.
 
-    None if no scheduler lets workers through. A scheduler that cuts iterations off has no shard.
+    It is None if the run has no `Policy.scheduler`. A scheduler that cuts off iterations has no
+    shard.
     """
     return None if experiment.policies.strategy.scheduler is None else experiment.servers
 
 
 def scheduler_shard(experiment: Experiment, observer: ShardObserver) -> Shard | None:
-    """Return the shard of a scheduler that lets workers through; None if there is none.
+    """Return the shard of the `Policy.scheduler`; None if there is none.
 
-    The shard keeps the progress of all workers and has no parameters. Its number follows those
-    of the servers. The observer receives only pulls, because pushes to this shard carry no
+    The shard records the progress of all workers and has no parameters. Its number follows the
+    servers' numbers. The observer receives only pulls, because pushes to this shard carry no
     gradients and only report progress.
     """
     policy = experiment.policies.initial()[0].scheduler
@@ -152,7 +155,7 @@ def scheduler_shard(experiment: Experiment, observer: ShardObserver) -> Shard | 
 
 
 class _PullsOnly:
-    """A `ShardObserver` that passes on the outcomes of pulls only."""
+    """A `ShardObserver` that passes on only the outcomes of pulls."""
 
     def __init__(self, observer: ShardObserver) -> None:
         self.pull_answered = observer.pull_answered

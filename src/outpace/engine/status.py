@@ -1,4 +1,4 @@
-"""Says how far a run is, and keeps its status.json up to date, in every runtime."""
+"""Records how far a run is, and keeps its status.json up to date, in every runtime."""
 
 from __future__ import annotations
 
@@ -22,21 +22,21 @@ from outpace.record.status import (
 from outpace.record.totals import Totals
 from outpace.support.notices import warn
 
-_WINDOW: Final = 10  # written statuses over which the rate is averaged
+_WINDOW: Final = 10  # number of written statuses over which the rate is averaged
 
 
 class StatusFile:
-    """Knows how far one run is, and writes it.
+    """Records how far a run is, and writes it to status.json.
 
-    A file that cannot be written is a warning, once; the run continues.
+    If the file cannot be written, the user is warned once, and the run continues.
 
     Args:
-        folder: of the run; None: nothing is written.
-        command: which has started the run.
-        events: knows the checkpoints of this session.
+        folder: folder of the run; None: nothing is written.
+        command: the command that has started the run.
+        events: the log, which knows the checkpoints of this session.
 
     Attributes:
-        latest: the status that was written last; None: there was none yet.
+        latest: the last status that was written; None: there is none yet.
     """
 
     def __init__(
@@ -58,10 +58,10 @@ class StatusFile:
         processes: Sequence[ProcessStatus] = (),
         waits_for: str = "",
     ) -> None:
-        """Write the status. time_s, totals: of the run until now."""
+        """Write the status. time_s, totals: time and sums of the run until now."""
         stop, recovery = self._experiment.stop, self.events.recovery
         iterations = [each.iteration for each in processes if each.iteration is not None]
-        if not iterations:  # of a simulation
+        if not iterations:  # the host time of a simulation
             iterations = [totals.iterations.get(n, 0) for n in range(self._experiment.workers)]
         self.latest = Status(
             command=self._command,
@@ -96,7 +96,7 @@ class StatusFile:
             self._has_warned = True
 
     def _share(self, iterations: Sequence[int], time_s: float) -> float | None:
-        """Return the share done, of iterations or time, whichever ends first; None if unknown."""
+        """Return the larger of the completed shares of iterations and time; None: unknown."""
         stop, shares = self._experiment.stop, list[float]()
         if stop.iterations:
             shares.append(sum(iterations) / len(iterations) / stop.iterations)

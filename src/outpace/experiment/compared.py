@@ -1,4 +1,4 @@
-"""Rows of a comparison, and the results of each variant over its seeds: `comparison.json`."""
+"""The rows of a comparison, and the results of each variant over its seeds."""
 
 from __future__ import annotations
 
@@ -27,13 +27,13 @@ from outpace.support.estimates import (
 )
 from outpace.support.targets import Target
 
-_MOST_IN_WORDS: Final = 20  # runs
+_MOST_IN_WORDS: Final = 20  # least number of runs
 _Value = TypeVar("_Value")
 
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """A named experiment."""
+    """An experiment with a name."""
 
     name: str
     experiment: Experiment
@@ -64,7 +64,7 @@ class Row:
 
     @property
     def result(self) -> Result | None:
-        """The result, read anew from the run's folder if it has one; None if the run failed."""
+        """The result, read again from the run's folder if it has one; None if the run failed."""
         if self.folder is None or self.error is not None:
             return self.kept
         return Result.read(self.folder)
@@ -93,13 +93,13 @@ class Comparison(list[Row]):
         return "\n".join([f"Comparison of {len(self)} runs:", *rows, *more])
 
     def name_of(self, row: Row) -> str:
-        """Return the name of a run, which no other run of the comparison has."""
+        """Return the name of a run, which is unique in the comparison."""
         alone = len({each.seed for each in self}) == 1
         return row.variant.name if alone else f"{row.variant.name}, seed {row.seed}"
 
 
 def compared(rows: Sequence[Row]) -> list[VariantResult]:
-    """Return what the runs say about each variant, in the order of the variants."""
+    """Return the results of each variant from its runs, in the order of the variants."""
     variants: dict[str, dict[int, Row]] = {}
     for row in rows:
         variants.setdefault(row.variant.name, {})[row.seed] = row
@@ -108,7 +108,7 @@ def compared(rows: Sequence[Row]) -> list[VariantResult]:
 
 
 def _compared(name: str, runs: dict[int, Row], first: dict[int, Row]) -> VariantResult:
-    """Return the results of a variant. runs, first: by seed, of it and of the first variant."""
+    """Return the results of a variant. runs, first: its runs and the first variant's, by seed."""
     times, first_times = _known(_time_to, runs), _known(_time_to, first)
     both = [seed for seed in times if seed in first_times and runs[seed].goal == first[seed].goal]
     ratio = ratio_of([times[seed] for seed in both], [first_times[seed] for seed in both])

@@ -26,7 +26,7 @@ from outpace.support.yaml_files import merged
 from outpace.sync.assignment import has_servers
 
 _MOST_SEEDS: Final = 1000
-# Names that readers of a folder expect to be files.
+# Names that other code expects to be files in a folder.
 _TAKEN: Final = (files.REPORT, files.COMPARISON, files.CONFIG, files.SUMMARY)
 
 
@@ -47,24 +47,25 @@ def compare(
     """Run each variant on each seed and report on all runs.
 
     A variant whose configuration has the seed s is run with the seeds s, s+1, ... A run that fails
-    gives a row with its error, and the other runs continue. With `out`, several runs run at a time,
-    each in a process of its own, and `out/comparison.json` says how the variants compare.
+    gives a row with its error, and the other runs continue. With `out`, several runs are carried
+    out at a time, each in a separate process, and `out/comparison.json` has the results of the
+    variants.
 
     Args:
         experiment: the path of a YAML file with `variants`, plain data, or a list of `Variant`.
         out: a new or empty folder. Each run gets a folder in it: the variant's name or, with
             several seeds, NAME/seed-K.
-        seeds: number of runs of each variant; None: what the file says, or 1.
-        resume: keep the runs in `out` that are complete, and run the others.
-        processes: most runs at a time; None: one for each core, or one if a variant measures
-            the run times of this computer, has the executor `processes` or a given task.
+        seeds: number of runs of each variant; None: the number in the file, or 1.
+        resume: True: keep the complete runs in `out`, and run the others.
+        processes: largest number of runs at a time; None: one for each core, or one if a variant
+            measures the run times of this computer, has the executor `processes` or a given task.
         on: "ray", or a mapping such as {"kind": "ray", "address": "10.0.0.5:6379"}: the runs are
             carried out on a Ray cluster, see `outpace.experiment.trials.where.OnRay`; `out` is
             needed. None: on this machine.
-        progress: called with the share of all runs that is done.
-        say: called with a line about each run that has ended, if there is `out`.
-        task, changes: as for `simulate`, in all variants that do not set the key themselves; in a
-            list of `Variant`, in all.
+        progress: called with the completed share of all runs.
+        say: called with a line about each run that has ended, if `out` is given.
+        task, changes: see `simulate`; for all variants that do not set the key themselves; in a
+            list of `Variant`, for all.
 
     Returns:
         One row for each variant and seed, in this order.
@@ -121,15 +122,15 @@ def compare(
                         if out is not None:
                             done = f"{len(rows)} of {len(plan)}"
                             say(f"{plan[event.key].name}: {row.summary['status']} ({done})")
-        finally:  # after Ctrl-C the report is about the runs that ended
+        finally:  # after Ctrl-C the report has the runs that have ended
             found = Comparison(rows[key] for key in plan if key in rows)
             if found and out is not None:
                 _write(found, out)
     names = {found.name_of(row): row.summary.get("files_written", ()) for row in found}
     for group, paths in overwritten(names):
         warn(
-            f"the scripts of {group} wrote the same files, so only those of the last run "
-            f"are left: {paths}; let the script write to outpace.output_dir()"
+            f"the scripts of {group} wrote the same files, so only the files of the last run are "
+            f"left: {paths}; let the script write to outpace.output_dir()"
         )
     return found
 
@@ -172,9 +173,9 @@ def variants_from(data: Mapping[str, Any], source: str, folder: Path) -> list[Va
     """Return the variants of a configuration.
 
     Args:
-        data: the keys of an Experiment, `variants`: a list of mappings with a name and the
-            keys in which that variant differs, and perhaps `seeds`.
-        source: names the data in errors.
+        data: the keys of an Experiment, and `variants`: a list of mappings with a name and the keys
+            in which that variant differs; and optionally `seeds`.
+        source: name of the data in errors.
         folder: the folder that paths in the data are relative to.
 
     Raises:
@@ -239,7 +240,7 @@ def seeds_from(data: Mapping[str, Any], source: str) -> int:
 
 
 def _orders(variant: Variant, seeds: int, out: Path | None) -> Iterator[Order]:
-    """Yield the runs of a variant. out: None if the results are kept in memory."""
+    """Yield the runs of a variant. out: None if the results stay in memory."""
     for later in range(seeds):
         seed = variant.experiment.seed + later
         name = f"{variant.name}/seed-{seed}" if seeds > 1 else variant.name
@@ -248,7 +249,7 @@ def _orders(variant: Variant, seeds: int, out: Path | None) -> Iterator[Order]:
             dataclasses.replace(variant.experiment, seed=seed),
             None if out is None else out / name,
             name,
-            # Measured run times are those of this process, also for a comparison that is resumed.
+            # Measured run times are those of this process, even if the comparison is resumed.
             here=out is None or stays_here(variant.experiment),
         )
 
@@ -282,7 +283,7 @@ def _write(rows: Comparison, out: Path) -> None:
     try:
         files.write_json(out / files.COMPARISON, rows.variants)
         begun = [folder for folder in folders if (folder / files.SUMMARY).is_file()]
-        if begun:  # otherwise no run could write its folder, and the rows say why
+        if begun:  # otherwise no run could write its folder, and the rows have the reason
             write_report(begun, out / files.REPORT, rows.results)
     except (OSError, ConfigError) as fault:
         failed = [row.error for row in rows if row.error is not None]

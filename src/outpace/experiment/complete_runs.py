@@ -1,4 +1,4 @@
-"""Which runs of a comparison are complete in its folder."""
+"""Finds the runs of a comparison that are complete in its folder."""
 
 from __future__ import annotations
 
@@ -19,14 +19,15 @@ from outpace.support.regular_files import require_no_link
 from outpace.support.replacing import PARTIAL
 from outpace.tasks import GivenTask
 
-_OF_OTHERS: Final = (files.CONFIG, files.JOURNAL, files.ADVICE)  # of one run, a sweep, advice
+# files of one run, a sweep, or advice
+_OF_OTHERS: Final = (files.CONFIG, files.JOURNAL, files.ADVICE)
 
 
 def complete_runs(plan: Mapping[Hashable, Order], out: Path) -> list[Hashable]:
     """Return the keys of the runs that are complete in `out`; remove the folders of all others.
 
-    Raises ConfigError, before anything is removed, if `out` does not exist or a folder is not
-    that of its run.
+    Raises ConfigError, before anything is removed, if `out` does not exist or a folder belongs to
+    another run.
     """
     if any(isinstance(order.experiment.task, GivenTask) for order in plan.values()):
         raise ConfigError(
@@ -44,7 +45,7 @@ def complete_runs(plan: Mapping[Hashable, Order], out: Path) -> list[Hashable]:
 
 
 def _is_there(order: Order, folder: Path, out: Path) -> bool:
-    """True if the run has a folder. Raises ConfigError if the folder is not that of this run."""
+    """True if the run has a folder. Raises ConfigError if the folder belongs to another run."""
     config, variant = folder / files.CONFIG, out / folder.relative_to(out).parts[0]
     for each in (variant, folder):
         require_no_link(each)
@@ -68,10 +69,10 @@ def _is_there(order: Order, folder: Path, out: Path) -> bool:
 def _as_configured(found: Experiment, wanted: Experiment) -> Experiment:
     """Return the experiment of a run's folder without the run times that were measured for it.
 
-    The runs that are still to be made then use the same run times.
+    The missing runs then use the same run times.
     """
     compute = wanted.compute
-    if compute is None and isinstance(found.compute, Measured):  # of a script
+    if compute is None and isinstance(found.compute, Measured):  # file of a script
         remember(found)
         return dataclasses.replace(found, compute=None)
     if isinstance(compute, Measured) and isinstance(found.compute, Measured):
@@ -84,5 +85,5 @@ def _as_configured(found: Experiment, wanted: Experiment) -> Experiment:
 
 def _is_complete(folder: Path) -> bool:
     if not (folder / files.SUMMARY).is_file():
-        return False  # the run was killed at its begin
+        return False  # the run was killed at its beginning
     return files.read_summary(folder).get("status") == "complete"

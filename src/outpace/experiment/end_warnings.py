@@ -1,4 +1,4 @@
-"""Warnings about scripts whose runs are complete."""
+"""Warnings at the end of runs of scripts."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ from outpace.record.event_log import Recovery
 from outpace.sync.messages import worker_name
 
 _NO_LOG: Final = "the script logged no {0}, so it was never checked: call outpace.log({0}=...)"
-_MOST_NAMED: Final = 3  # scripts or files
-_ALIKE: Final = 0.5  # fewest steps of a worker that need no warning, as a share of the most
+_MOST_NAMED: Final = 3  # most scripts or files that are named
+# ratio of the smallest to the largest number of steps below which there is a warning
+_ALIKE: Final = 0.5
 
 
 def warnings_at_end(
     experiment: Experiment, engine: Engine, recovery: Recovery, before: int | None = None
 ) -> Iterator[str]:
-    """Yield what the user of a script should know: a target without values, uneven workers.
+    """Yield warnings for the user of a script: a target without values, uneven workers.
 
     before: the number of workers at the checkpoint from which the run was resumed; None: a new run.
     """
@@ -29,7 +30,7 @@ def warnings_at_end(
         named = {worker_name(each): paths for each, paths in sorted(engine.files_written().items())}
         for group, paths in overwritten(named):
             yield (
-                f"the scripts of {group} wrote the same files, each over those of the others: "
+                f"the scripts of {group} wrote the same files, each over the files of the others: "
                 f"{paths}; write them in worker 0 alone (if outpace.rank() == 0), or to "
                 "outpace.output_dir()"
             )
@@ -39,7 +40,7 @@ def warnings_at_end(
 
 
 def overwritten(written: Mapping[str, Iterable[str]]) -> Iterator[tuple[str, str]]:
-    """Yield in words each group of scripts that have written the same files, and their names.
+    """Yield a text about each group of scripts that have written the same files.
 
     written: by the name of a script's worker or run, the files that it has written.
     """
@@ -56,7 +57,7 @@ def overwritten(written: Mapping[str, Iterable[str]]) -> Iterator[tuple[str, str
 
 
 def _some(names: Sequence[str]) -> str:
-    """Return the first of the names, and how many more there are."""
+    """Return text with the first of the names and the number of the others."""
     more = len(names) - _MOST_NAMED
     return ", ".join(names[:_MOST_NAMED]) + (f" and {more} more" if more > 0 else "")
 
@@ -72,8 +73,8 @@ def _target_never_checked(experiment: Experiment, engine: Engine) -> Iterator[st
 def _uneven_steps(experiment: Experiment, engine: Engine, lost: Sequence[int]) -> Iterator[str]:
     """Yield a warning if the scripts have ended after different numbers of steps, or without any.
 
-    A run that ends at a time or an accuracy, and computations that are stopped, make them
-    different, too.
+    There is none if the run ends at a time or an accuracy, or if computations are stopped, because
+    these also make the numbers differ.
     """
     stop, steps = experiment.stop, engine.totals.iterations
     if stop.virtual_time_s or stop.target_accuracy or experiment.cut_off is not None:
@@ -90,7 +91,7 @@ def _uneven_steps(experiment: Experiment, engine: Engine, lost: Sequence[int]) -
     longest = max(stayed, key=numbers.__getitem__, default=0)
     if numbers[fewest] < _ALIKE * numbers[longest]:
         yield (
-            f"the script of {worker_name(fewest)} took {numbers[fewest]:,} steps and that of "
-            f"{worker_name(longest)} took {numbers[longest]:,}: if they should take equally many, "
-            "look for workers that end early or have less data"
+            f"the script of {worker_name(fewest)} took {numbers[fewest]:,} steps and the script "
+            f"of {worker_name(longest)} took {numbers[longest]:,}: if they should take equally "
+            "many, look for workers that end early or have less data"
         )

@@ -1,11 +1,11 @@
-"""Explains a run: what slows it, and the time that it would take without that.
+"""Explains a run: the causes that slow it, and the time that it would take without them.
 
-For the gain of a repair the run is simulated with the run times that it recorded: as they were, and
-without what a slow worker or link added to them. Both have the same noise, so only the
-repair differs. Nothing is trained; messages have the sizes of the run. The network and the servers
-of a real run are those that a calibration finds in it; those of a simulated one are known. The run
-itself is longer than its simulation, for instance by evaluations; the saved share of its training
-is what counts.
+For the gain of a repair the run is simulated with its recorded run times twice: unchanged, and
+without the delay that a slow worker or link added. Both simulations have the same noise, so only
+the repair differs. Nothing is trained; messages have the sizes of the run. The network and the
+servers of a real run come from a calibration; for a simulated run they are known. The run itself
+takes longer than its simulation, for instance because of evaluations; so the saved share of its
+training is used.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from outpace.report.explaining.words import ALL_WORKERS, repair_of
 from outpace.support.regular_files import regular
 from outpace.support.yaml_files import merged
 
-_CAUSES: Final = 3  # most that are simulated, beside all together
-_MOST: Final = 40_000  # gradients that are simulated
+_CAUSES: Final = 3  # largest number of causes that are simulated, besides all together
+_MOST: Final = 40_000  # number of gradients that are simulated
 _RUN_TIMES: Final = "run-times.parquet"
 _SERVICE: Final = (*SERVICE_TIMES, "service_size")
 _KEYS: Final = (
@@ -63,13 +63,13 @@ def explain(
 
     Args:
         folder: Folder of a run, real or simulated.
-        changes: Keys of the configuration, such as another `sync`: the run is simulated with
-            them as well, to say what it would take then.
-        gains: Simulate the run again with its recorded run times, without each cause.
+        changes: Keys of the configuration, such as another `sync`: the run is also simulated with
+            them, to say how long it would take.
+        gains: True: simulate the run again with its recorded run times, without each cause.
 
     Raises:
-        ConfigError: With one line, if the folder is not that of a run, has no times, or has fewer
-            than 8 iterations; or if the run cannot be simulated with the changes.
+        ConfigError: With one line, if the folder is not the folder of a run, has no times, or has
+            fewer than 8 iterations; or if the run cannot be simulated with the changes.
     """
     found = examined(Path(folder))
     explanation = found.explanation
@@ -100,15 +100,15 @@ def explain(
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Replay:
-    """A recorded run that can be simulated again, as it was or changed.
+    """A recorded run that can be simulated again, unchanged or changed.
 
     Args:
-        data: Its configuration, without run times and end.
-        rows: Iterations that are simulated: those that all workers have, or every k-th.
+        data: Its configuration, without run times and stop.
+        rows: Iterations that are simulated: those that all workers have, or every k-th of these.
         seconds: Their run times, shape (T, N).
-        stop: When a simulation ends: as the run, after iterations or after a time.
+        stop: When a simulation ends: like the run, after iterations or after a time.
         training_s: How long the run trained.
-        notes: Sentences about how its network differs from that of the run.
+        notes: Sentences about how the network of the simulation differs from the run's.
     """
 
     tables: Tables
@@ -121,7 +121,7 @@ class _Replay:
 
     @staticmethod
     def of_run(tables: Tables) -> _Replay:
-        """Return the run as it can be simulated. Raises ConfigError."""
+        """Return the run in a form that can be simulated. Raises ConfigError."""
         config = tables.config
         if config.get("sync_changes"):
             raise ConfigError(f"{tables.folder}: its strategy was changed while it ran")
@@ -153,7 +153,7 @@ class _Replay:
         workers, sync = seconds.shape[1], (changes or {}).get("sync")
         stop = {"iterations": len(seconds)} if "iterations" in self.stop else self.stop
         data = self.data
-        if isinstance(sync, Mapping) and "kind" in sync:  # also leaves out keys of the old one
+        if isinstance(sync, Mapping) and "kind" in sync:  # also leaves out keys of the old strategy
             data = Candidate("changed", "", sync).applied(data)
         with tempfile.TemporaryDirectory() as folder:
             path = Path(folder) / _RUN_TIMES
@@ -171,10 +171,10 @@ class _Replay:
         return float(summary["virtual_time_s"]) / max(int(gradients), 1)
 
     def without(self, delay: Floats, base: float) -> float:
-        """Return by how many seconds a gradient takes less without a delay, shape (T, N).
+        """Return the seconds per gradient that are saved without a delay, shape (T, N).
 
-        A message can be late by more than the worker computes. Then all workers compute longer by
-        the same time in both simulations, so that no run time is negative.
+        The delay of a message can be longer than the worker's computation. Then all computations
+        are extended by the same time in both simulations, so that no run time is negative.
         """
         more_s = max(0.0, float((delay - 0.99 * self.seconds).max()))
         seconds = self.seconds + more_s
@@ -182,7 +182,7 @@ class _Replay:
         return before - self.time_of(seconds - delay)
 
     def gain(self, change: str, cause: str, base: float, saved: float) -> Gain:
-        """Return a gain from the seconds that a gradient takes, and takes less."""
+        """Return a gain from the seconds that a gradient takes, and those that are saved."""
         time_s = self.tables.time_s
         saved_s = min(self.training_s, time_s) * saved / base
         return Gain(change, cause, time_s - saved_s, saved_s)
@@ -236,7 +236,7 @@ def _layers(tables: Tables) -> list[int]:
 
 
 def _words(changes: Mapping[str, Any]) -> str:
-    """Return such as `with sync.kind=ssp, sync.staleness=3`."""
+    """Return the changes as text, such as `with sync.kind=ssp, sync.staleness=3`."""
     parts = [
         f"{key}.{name}={part}" if name else f"{key}={part}"
         for key, value in changes.items()

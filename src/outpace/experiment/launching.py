@@ -1,4 +1,4 @@
-"""What starts the processes of a real run: this process, or a Ray cluster."""
+"""Starts the processes of a real run: from this process, or on a Ray cluster."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from outpace.real.ray.placing import Group, groups_of
 from outpace.support.words import plural
 from outpace.sync.messages import server_name, worker_name
 
-_COPY_OF_JOB = "/runtime_resources/working_dir_files/"  # in the path of such a folder
+_COPY_OF_JOB = "/runtime_resources/working_dir_files/"  # part of the path of such a folder
 _STAYS_HERE = ("trackers", "launcher")  # keys whose files only this process reads
 
 
@@ -31,18 +31,18 @@ def launch_of(
     *,
     resumes: bool = False,
 ) -> Iterator[dict[str, Any]]:
-    """Yield how the processes of this run are started, as options of `RealRun`.
+    """Yield the options of `RealRun` about how the processes of this run are started.
 
     There are none if this process starts them on this machine.
 
     Args:
         out: the folder of the run, which need not exist.
-        log: called with a line about what is awaited.
-        resumes: the run is resumed from a checkpoint.
+        log: called with a line about what the run waits for.
+        resumes: True: the run is resumed from a checkpoint.
 
     Raises:
-        ConfigError: there is no Ray, no cluster, or no room on it; a node cannot take part; or
-            `launcher.elastic` asks for what the run cannot do.
+        ConfigError: if there is no Ray, no cluster, or no room on it; if a node cannot take part;
+            or if `launcher.elastic` asks for something that the run cannot do.
     """
     settings = experiment.launcher
     if isinstance(settings, Local):
@@ -78,7 +78,7 @@ def launch_of(
 
 
 def _elastic(settings: Ray, groups: Sequence[Group], look: Look) -> Elastic | None:
-    """Return what has processes come and go with the nodes; None: they stay."""
+    """Return the object that adapts the processes to the nodes; None: their number is fixed."""
     given = settings.elastic
     if given is None:
         return None
@@ -89,7 +89,7 @@ def _elastic(settings: Ray, groups: Sequence[Group], look: Look) -> Elastic | No
 
 
 def no_ray(key: str, error: ImportError) -> ConfigError:
-    """Return the error for a computer without Ray. key: names in it what asks for Ray."""
+    """Return the error for a computer without Ray. key: the setting that asks for Ray."""
     return ConfigError(
         f"{key}: Ray cannot be imported ({error}): install it with pip install 'outpace[cluster]'"
     )
@@ -116,7 +116,7 @@ def _texts(value: Any) -> Iterator[str]:
 
 
 def _require_elastic(experiment: Experiment, settings: Ray) -> None:
-    """Raise ConfigError if `launcher.elastic` asks for what this run cannot do."""
+    """Raise ConfigError if `launcher.elastic` asks for something that this run cannot do."""
     elastic = settings.elastic
     if elastic is None:
         return

@@ -1,4 +1,4 @@
-"""Drives one engine to its end and keeps its records, in memory or in a run's folder."""
+"""Drives one engine to its end and stores its records, in memory or in a run's folder."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ from outpace.tasks import Script, Timing
 
 
 class RunWarnings:
-    """The warnings of one run, in order; each is shown, and noted in the log of the run.
+    """The warnings of one run, in order; each is shown to the user and written to the run's log.
 
     Args:
         show: shows a warning to the user.
@@ -65,7 +65,7 @@ class RunWarnings:
         self._show(text)
 
     def add_settings(self, experiment: Experiment) -> None:
-        """Warn of what is allowed in a configuration, but probably not meant."""
+        """Warn about settings that are allowed, but probably not intended."""
         for text in experiment.policies.warnings():
             self.add(text)
         if not isinstance(experiment.task, Script | Timing):
@@ -78,10 +78,10 @@ class RunRecords:
     """The records of one run, made before its engine, in the same way for both runtimes.
 
     Attributes:
-        out: the run's folder, which need not exist yet; None: all is kept in memory.
+        out: the run's folder, which need not exist yet; None: all records are in memory.
         resumed: the run that is resumed, in its folder; None: a new run.
         timing: times of messages and computations of a real run; None: in virtual time.
-        keeper: keeps the checkpoints of the run; None: it takes none.
+        keeper: stores the checkpoints of the run; None: it takes none.
     """
 
     out: Path | None
@@ -96,7 +96,7 @@ class RunRecords:
 
     @property
     def tables(self) -> list[RunTable]:
-        """The tables that are there: the trace, and the times of messages."""
+        """The tables that exist: the trace, and the times of messages."""
         return [table for table in (self.trace.table, self.timing) if table is not None]
 
 
@@ -114,7 +114,7 @@ def records_of(
     """Return the records of a run; nothing is written before its folder is made.
 
     Args:
-        command: that runs the experiment; `simulate` has no times of messages.
+        command: the command that runs the experiment; `simulate` has no times of messages.
         tracker, name: see `trackers_of`.
         show: shows a warning to the user.
         keep_trace: False to drop the trace of a run without a folder.
@@ -155,9 +155,9 @@ class RecordedRun:
     """An engine and its records. `drive` makes the run's folder.
 
     Attributes:
-        log: the log of network messages, if they are to be kept.
-        may_have: name of what the folder may have before `drive`.
-        ended: called with the summary of the run, however it ended.
+        log: the log of network messages, if they are recorded.
+        may_have: name of an entry that the folder may have before `drive`.
+        ended: called with the summary of the run, for every kind of end.
     """
 
     experiment: Experiment
@@ -168,7 +168,7 @@ class RecordedRun:
     ended: Callable[[dict[str, Any]], object] = lambda _: None
 
     def drive(self) -> Result:
-        """Run the engine once. The folder is complete afterwards, however the run ended."""
+        """Run the engine once. Afterwards the folder is complete, for every kind of end."""
         records, engine = self.records, self.engine
         with ExitStack() as held:
             began_s, status, reason = time.perf_counter(), "complete", None
@@ -178,7 +178,7 @@ class RecordedRun:
                     time.perf_counter() - began_s, taken, metrics
                 )
             try:
-                with uninterrupted():  # else the folder could stay without records
+                with uninterrupted():  # otherwise the folder could remain without records
                     self._open(held)
                     is_open = True
                 began_s = time.perf_counter()
@@ -211,7 +211,7 @@ class RecordedRun:
             return result
 
     def _open(self, held: ExitStack) -> None:
-        """Make the folder, or go back to its checkpoint. held: gets the lock of the folder."""
+        """Make the folder, or reset it to its checkpoint. held: receives the lock of the folder."""
         resumed, out, experiment = self.records.resumed, self.records.out, self.experiment
         known: dict[str, Any] = {
             "process": os.getpid(),
@@ -242,20 +242,21 @@ class RecordedRun:
         self.records.events.add("start" if resumed is None else "resume", role=LAUNCHER, **known)
 
     def _write_partial(self, host_s: float, taken: Index, metrics: pa.Table) -> None:
-        """Write the summary until a checkpoint, which stays if this process is killed."""
+        """Write the summary at a checkpoint; it remains if this process is killed."""
         assert self.records.out is not None
         known = Metrics()
         known.take_up(metrics)
-        with contextlib.suppress(OSError):  # the one before stays, and the checkpoint is complete
+        # the previous summary remains, and the checkpoint is complete
+        with contextlib.suppress(OSError):
             summary = self._summary("partial", host_s, files.KILLED, taken, known)
             files.write_summary(self.records.out, summary)
 
     def _finish(self, status: str, host_s: float, error: str | None) -> Result:
-        """Complete the records, however the run ended. Raises RunError if that cannot be."""
+        """Complete the records, for every kind of end. Raises RunError if that is impossible."""
         records, fault = self.records, None
         if records.keeper is not None:
             records.keeper.end()
-        with contextlib.suppress(KeyboardInterrupt):  # they may take long
+        with contextlib.suppress(KeyboardInterrupt):  # trackers may take long
             records.trackers.finish(status)
         try:
             with uninterrupted():
@@ -300,7 +301,7 @@ class RecordedRun:
         return Result(self.experiment, summary, metrics, parameters, trace, out, times)
 
     def _report(self, folder: Path) -> None:
-        """Write the report; a run whose report is missing is complete: it can be made again."""
+        """Write the report. A run without a report is complete, as the report can be made later."""
         from outpace.report.page import write_report  # imports plotly, which takes a second
 
         try:
@@ -316,10 +317,10 @@ class RecordedRun:
         taken: Index | None = None,
         metrics: Metrics | None = None,
     ) -> dict[str, Any]:
-        """Return the summary of the run as it is, or as it was at a checkpoint.
+        """Return the summary of the run now, or at a checkpoint.
 
         Args:
-            taken, metrics: of the checkpoint, which has no digests.
+            taken, metrics: data of the checkpoint, which has no digests.
         """
         engine, experiment, out = self.engine, self.experiment, self.records.out
         times, recovery = engine.times(host_s), self.records.events.recovery

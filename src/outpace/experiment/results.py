@@ -30,7 +30,7 @@ class Result:
         parameters: the model's state_dict; empty for the task `timing`.
         trace: one row per event, see `outpace.record.trace.SCHEMA`. If the run has a folder,
             each access reads the trace from it.
-        folder: the run's folder, or None if the run was kept in memory.
+        folder: the run's folder, or None if the run has none.
     """
 
     experiment: Experiment
@@ -47,9 +47,10 @@ class Result:
 
     @property
     def timing(self) -> pa.Table | None:
-        """When messages and computations of a real run happened; None for a simulated run.
+        """Times of messages and computations of a real run; None for a simulated run.
 
-        See `outpace.record.timing` for the columns. Read from the folder if there is one.
+        See `outpace.record.timing` for the columns. The table is read from the folder if there is
+        one.
         """
         return None if self.read_timing is None else self.read_timing()
 

@@ -1,4 +1,4 @@
-"""Resuming a run that was interrupted, and what else is done with its checkpoints."""
+"""Resumes an interrupted run, and reads its checkpoints."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from outpace.support.notices import warn
 from outpace.support.regular_files import regular, require_no_link
 from outpace.support.replacing import PARTIAL
 
-# Keys that may be other than before the interruption.
+# Keys that may differ from those before the interruption.
 _FREE: Final = (
     "stop",
     "evaluate",
@@ -41,7 +41,7 @@ _FREE: Final = (
     "on_worker_loss",
     "launcher",
 )
-# What a run that was interrupted, but not killed, has written at its end.
+# Files that a run has written at its end if it was interrupted but not killed.
 _RESULTS: Final = (
     files.METRICS,
     files.TRACE,
@@ -68,10 +68,10 @@ class Resumption(NamedTuple):
         return self.point.checkpoint.index.workers
 
     def go_back(self, trace: Trace, timing: RunTable | None) -> None:
-        """Put the folder back to the checkpoint.
+        """Reset the folder to the checkpoint.
 
         Raises:
-            ConfigError: if a segment is damaged; the results in the folder are still there.
+            ConfigError: if a segment is damaged; the results in the folder are then unchanged.
             OSError: if a file cannot be read or removed.
         """
         segments, now = self.point.checkpoint.index.segments, self.point.now
@@ -96,12 +96,12 @@ def resumption(
     changes: Mapping[str, Any],
     say: Callable[[str], None] = warn,
 ) -> Resumption:
-    """Return the run of a folder, to be resumed from its newest checkpoint.
+    """Return the run in a folder, to be resumed from its newest checkpoint.
 
     Args:
-        command: `simulate` or `run`, with which the run began.
-        task, changes: as for `simulate`.
-        say: called with a line for each damaged checkpoint that is passed over.
+        command: the command with which the run began, `simulate` or `run`.
+        task, changes: see `simulate`.
+        say: called with a line for each damaged checkpoint that is skipped.
 
     Raises:
         ConfigError: if there is no run or no checkpoint to resume from, a key may not be changed,
@@ -123,7 +123,7 @@ def resumption(
     try:
         for table in (files.TRACE, files.TIMING):
             require_no_link((folder / table).with_suffix(""))
-        _require_resumable(folder, command)  # it may have ended meanwhile
+        _require_resumable(folder, command)  # the run may have ended in the meantime
         checkpoint = Checkpoints(folder).newest(say)
         if checkpoint is None:
             raise ConfigError(
@@ -149,9 +149,9 @@ def resumption(
 
 
 def _require_resumable(folder: Path, command: str) -> None:
-    """Raise ConfigError if the run is complete, or of the other runtime."""
+    """Raise ConfigError if the run is complete, or belongs to the other runtime."""
     if not (folder / files.SUMMARY).exists():
-        return  # it was killed when it began
+        return  # the run was killed when it began
     summary = files.read_summary(folder)
     if summary.get("status") == "complete":
         raise ConfigError(f"{folder}: this run is complete; there is nothing to resume")
@@ -171,9 +171,9 @@ def _experiment(config: Path, task: TaskLike | None, changes: Mapping[str, Any])
 def _differences(
     before: Mapping[str, Any], after: Mapping[str, Any], within: str = ""
 ) -> Iterator[tuple[str, Any, Any]]:
-    """Yield the keys whose values differ and may not, with both values."""
+    """Yield the keys whose values differ and must not, with both values."""
     keys = [*before, *(key for key in after if key not in before)]
-    for key in sorted(keys, key=lambda key: key != "kind"):  # others follow from the kind
+    for key in sorted(keys, key=lambda key: key != "kind"):  # other keys follow from the kind
         was, given = before.get(key), after.get(key)
         if was == given or (not within and key in _FREE):
             continue
@@ -189,14 +189,14 @@ def _differences(
 def load_checkpoint(path: str | Path) -> dict[str, torch.Tensor]:
     """Return the parameters in a checkpoint as a plain `state_dict`.
 
-    The names, shapes and dtypes are those of the model. If the model of a task keeps more than
+    The names, shapes and dtypes are the same as in the model. If the model of a task has more than
     trained parameters, such as BatchNorm's averages, the task is made from the run's configuration
-    and computes them, as at the end of a run. For a script, the dictionary has the trained
-    parameters alone. It is empty for the task `timing`.
+    and computes them, as at the end of a run. For a script, the dictionary has only the trained
+    parameters. It is empty for the task `timing`.
 
     Args:
-        path: the folder of a checkpoint, or the folder of a run, of which the newest checkpoint
-            that is not damaged is taken.
+        path: the folder of a checkpoint, or the folder of a run; of a run, the newest undamaged
+            checkpoint is used.
 
     Raises:
         ConfigError: if there is no such checkpoint, or the task cannot be made.
@@ -219,7 +219,7 @@ def load_checkpoint(path: str | Path) -> dict[str, torch.Tensor]:
 
 
 def _found(folder: Path) -> Checkpoint:
-    """Return the checkpoint in this folder, or the newest one of this run, after a check."""
+    """Return the checkpoint in this folder, or the newest checkpoint of this run, checked."""
     if (folder / INDEX).exists():
         checkpoint = Checkpoint(folder)
         checkpoint.check()

@@ -62,24 +62,24 @@ def simulate(
 
     Args:
         experiment: an Experiment, plain data, or the path of a YAML file.
-        out: a new or empty folder, to which the results are written as well. A run that
-            fails or is interrupted leaves it readable, with its `status`.
+        out: a new or empty folder, to which the results are written as well. If a run fails or is
+            interrupted, the folder is readable, with the `status` of the run.
         resume: the folder of a run with `checkpoint` in its configuration that was interrupted. It
             is resumed from its last checkpoint, in its folder and with its configuration:
             experiment and out are left out. Only stop, evaluate, checkpoint, workers, servers,
             trackers, launcher, on_worker_loss and on_server_loss can change.
-        progress: called with the share of the run that is done, from 0 to 1.
+        progress: called with the completed share of the run, from 0 to 1.
         tie_seed: shuffles events at equal times; for tests.
         control: called at the start with a `Control`, which observes the run and changes its
             policies.
-        task: in place of the experiment's: an `outpace.Task`, a function that returns one, or
-            plain data. A function is called with the generators seeded, so the seed decides the
-            initial weights; a Task is copied, and keeps its weights whatever the seed.
-        tracker: an experiment tracker for this run, or a list of them, beside the experiment's
-            `trackers`: an object with the methods config(values), log(values, step) and
-            finish(status). It is called in this thread.
-        changes: values of other keys, as in the YAML file or as objects. A mapping replaces one if
-            it has a `kind`, and is merged with it otherwise.
+        task: replaces the experiment's task: an `outpace.Task`, a function that returns one, or
+            plain data. A function is called with seeded generators, so the seed decides the initial
+            weights; a Task is copied, and has the same weights for every seed.
+        tracker: an experiment tracker for this run, or a list of them, in addition to the
+            experiment's `trackers`: an object with the methods config(values), log(values, step)
+            and finish(status). It is called in this thread.
+        changes: values of other keys, as in the YAML file or as objects. A mapping with a `kind`
+            replaces the old mapping; without a `kind` it is merged with it.
 
     Raises:
         ConfigError: before anything is written.
@@ -120,19 +120,20 @@ def run(
 
     Args:
         experiment: an Experiment, plain data, or the path of a YAML file.
-        out, resume: as for `simulate`.
+        out, resume: see `simulate`.
         lease_s: seconds of silence of a process after which the run ends.
         log: called with a line for each key that is ignored, and for other notices.
         watch: called once all processes are started.
         outside: address and connect file for workers that Outpace does not start.
         control: called with a `Control` when the training starts.
         launcher: "ray", or the key `launcher` of the configuration as a mapping; or a function that
-            makes the launcher of the processes, which reach this machine at `address`. None: as the
-            configuration says.
-        task: in place of the experiment's, as plain data: other processes make it as well.
-        tracker, changes: as for `simulate`.
+            makes the launcher of the processes, which reach this machine at `address`. None: the
+            launcher of the configuration.
+        task: replaces the experiment's task, as plain data, because other processes make it as
+            well.
+        tracker, changes: see `simulate`.
 
-    Raises: as `simulate`.
+    Raises the errors of `simulate`.
     """
     if isinstance(launcher, str | Mapping):
         changes["launcher"] = {"kind": launcher} if isinstance(launcher, str) else launcher
@@ -173,7 +174,7 @@ def _run(
     resumed: Resumption | None = None,
     **options: Any,
 ) -> Result:
-    """Run an experiment for real; options: of `RealRun`."""
+    """Run an experiment for real. options: options of `RealRun`."""
     if isinstance(experiment.task, GivenTask):
         raise ConfigError(
             f"task: {experiment.task.name} exists in this process only, and a real run has others: "
@@ -229,7 +230,7 @@ def _given(experiment: ExperimentLike | None) -> ExperimentLike:
 
 
 def _require_alone(experiment: object, out: object) -> None:
-    """Raise ConfigError if a run that is resumed in its folder is given another one."""
+    """Raise ConfigError if an experiment is given for a run that is resumed in its folder."""
     if experiment is not None or out is not None:
         raise ConfigError(
             "resume takes the configuration from the run's folder, and continues in it: leave "

@@ -1,4 +1,4 @@
-"""Asks a running run for another number of servers, of workers, or of both."""
+"""Asks a running run to change its number of servers or workers."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _LOOK_EVERY_S: Final = 0.1
 def scaled(
     run: Path, *, servers: int | None = None, workers: int | None = None, limit_s: float
 ) -> str:
-    """Give a run another number of servers or workers; return what was done, in words.
+    """Change the number of servers or workers of a run; return a text about the result.
 
     Args:
-        run: its folder.
+        run: folder of the run.
         limit_s: seconds to wait until it is done.
 
     Raises:
         ConfigError: if no real run is running in the folder, or it refuses, or no number is given.
-        RunError: if it ended meanwhile, or it was not done in time.
+        RunError: if the run has ended, or if the change was not done in time.
     """
     if servers is None and workers is None:
         raise ConfigError("outpace scale: give --workers N, --servers N, or both")

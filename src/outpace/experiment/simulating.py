@@ -1,4 +1,4 @@
-"""Makes runs in virtual time: the simulation, its destinations and its trackers."""
+"""Makes runs in virtual time, with their files and trackers."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ from outpace.tasks import Workload
 def check(experiment: Experiment) -> None:
     """Raise ConfigError if the task cannot be made, cut or trained as configured.
 
-    A script is only looked for.
+    Of a script, only its existence is checked.
     """
     require_usable(experiment.trackers)
     if experiment.has_script:
@@ -47,7 +47,7 @@ def check(experiment: Experiment) -> None:
 
 
 def workload_of(experiment: Experiment) -> Workload:
-    """Return the workload of a task, not of a script. Raises ConfigError if it cannot be made."""
+    """Return the workload of a task (not a script). Raises ConfigError if it cannot be made."""
     experiment.load_user_code()
     return experiment.task.workload(experiment.workers, experiment.batch_size, experiment.seed)
 
@@ -66,14 +66,14 @@ def recorded_run(
 ) -> RecordedRun:
     """Return a run in virtual time that has not begun; see `simulate`.
 
-    Making and driving it belong into `one_thread_own_randomness`.
+    Make and drive it within `one_thread_own_randomness`.
 
     Args:
-        name: of one of several runs: that of its trackers, and before what its script prints.
-        keep_trace: False to drop the trace, and what a script prints, of a run without a folder.
-        ended: called with the summary, however the run ended.
+        name: name of one of several runs, for its trackers, and before the output of its script.
+        keep_trace: False to drop the trace, and the output of a script, of a run without a folder.
+        ended: called with the summary, for every kind of end.
         resumed: the run that is resumed, in its folder `out`; None: a new run.
-        progress: called with the share of the run that is done.
+        progress: called with the completed share of the run.
         options: `tie_seed` and `control`.
 
     Raises:
@@ -123,11 +123,11 @@ def recorded_run(
 
 
 def _output_of(run: str, out: Path | None, *, quiet: bool) -> OnOutput:
-    """Return what takes the lines that scripts print in one of the runs of a comparison.
+    """Return the function that takes the lines that scripts print in a run of a comparison.
 
-    With a folder for the run they are kept in it, for each worker, and only those of standard error
-    are printed as well, after the names of run and worker. Without a folder all are printed, or if
-    `quiet` those of standard error.
+    If the run has a folder, the lines are written to files in it, one for each worker, and only the
+    lines of standard error are also printed, after the names of run and worker. Without a folder
+    all lines are printed; if `quiet`, only the lines of standard error.
     """
 
     def show(worker: str, line: str, error: bool) -> None:

@@ -1,4 +1,4 @@
-"""Makes experiments of what a user gives: a file, plain data or an Experiment, and changes."""
+"""Makes experiments from a user's arguments: a file, plain data or an Experiment, and changes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from outpace.support.yaml_files import merged, read_yaml
 from outpace.tasks import GivenTask, MakeTask, Script, Task, TaskKind, Timing
 
 ExperimentLike: TypeAlias = Experiment | Mapping[str, Any] | str | Path
-_POINTS: Final = 40  # evaluations of a run until its `stop`, if nothing is said about them
+# number of evaluations of a run until its `stop`, if the configuration has no interval
+_POINTS: Final = 40
 TaskLike: TypeAlias = Task | MakeTask | TaskKind | Mapping[str, Any]
 
 
@@ -24,9 +25,9 @@ class Source(NamedTuple):
     """Plain data of a configuration.
 
     Attributes:
-        name: names the data in errors.
+        name: name of the data in errors.
         folder: the folder that paths in the data are relative to; None: the current one.
-        given: the task in place of one of the kind `given` in the data.
+        given: the task that replaces a task of kind `given` in the data.
     """
 
     data: dict[str, Any]
@@ -40,7 +41,7 @@ class Source(NamedTuple):
         return self.with_given(experiment_from(data, self.name, self.folder))
 
     def with_given(self, experiment: Experiment) -> Experiment:
-        """Return the experiment with the task that was given, if it has none of its own."""
+        """Return the experiment with the given task, if the experiment has none of its own."""
         if self.given is None or not isinstance(experiment.task, GivenTask):
             return experiment
         return dataclasses.replace(experiment, task=self.given)
@@ -56,9 +57,9 @@ def as_experiment(
     """Return an Experiment, made from plain data or a YAML file if necessary.
 
     Args:
-        task, changes: as for `simulate`.
-        for_real: the experiment is for a real run; called with a line if it includes a cluster
-            file, which a real run ignores.
+        task, changes: see `simulate`.
+        for_real: called, for a real run, with a line if the experiment includes a cluster file,
+            which a real run ignores.
 
     Raises:
         ConfigError: with all errors in the data.
@@ -117,7 +118,7 @@ def source_of(
 def with_target(
     data: Mapping[str, Any], accuracy: float | None, loss: float | None
 ) -> dict[str, Any]:
-    """Return the data with this target in place of its own, if one is given."""
+    """Return the data with this target, if one is given, in place of their own."""
     target = {"accuracy": accuracy, "loss": loss}
     given = {key: value for key, value in target.items() if value is not None}
     return {**data, "target": given} if given else dict(data)
@@ -130,7 +131,7 @@ def _is_plain_task(task: object) -> bool:
 
 
 def as_one_run(data: Mapping[str, Any], source: str) -> dict[str, Any]:
-    """Return the data of one run; with `variants: []`, those of a comparison without its variants.
+    """Return the data of one run; with `variants: []`, the data of a comparison without variants.
 
     Raises ConfigError if there are variants or seeds to compare.
     """
@@ -164,7 +165,8 @@ def interval_of(iterations: int | None, virtual_time_s: float | None) -> dict[st
 def with_interval(experiment: Experiment) -> Experiment:
     """Return the experiment, evaluated during the run if it has a target.
 
-    A configuration's own interval is kept. A script is not evaluated: it logs its values.
+    The interval of the configuration is kept. A script is not evaluated, because it logs its
+    values.
     """
     evaluate, stop = experiment.evaluate, experiment.stop
     if evaluate.every_updates is not None or evaluate.every_s is not None:

@@ -1,6 +1,6 @@
-"""Says how a run is doing, from its folder alone.
+"""Says how far a run is, from its folder alone.
 
-Nothing here imports torch or pyarrow, so that the answer is there at once.
+This does not import torch or pyarrow, so that the answer comes at once.
 """
 
 from __future__ import annotations
@@ -28,23 +28,23 @@ _LATE_S: Final = 5.0  # a status is written every second
 
 
 class RunState(NamedTuple):
-    """The state of a run, as its files show it.
+    """The state of a run according to its files.
 
     Attributes:
-        state: killed means that it ended without a word.
-        holder: the process that leads the run, in words, while it is running.
-        error: why it has ended, if it failed or was interrupted.
-        status: the last one that was written, of a run that is running or was killed. None if the
+        state: state of the run; killed means that it ended without writing its end.
+        holder: text about the process that leads the run, while it is running.
+        error: why the run has ended, if it failed or was interrupted.
+        status: the last status that was written, if the run is running or was killed. None if the
             process that leads the run has written none yet.
         late_s: seconds since the status should have been written; None if it is fresh, or the run
             is not running.
-        stopped: the process that leads the run was stopped by a signal, such as Ctrl-Z.
-        has_checkpoints: there are checkpoints, which may be damaged.
+        stopped: True if the process that leads the run was stopped by a signal, such as Ctrl-Z.
+        has_checkpoints: True if there are checkpoints, which may be damaged.
         checkpoint: name of the newest checkpoint that can be read; None if there is none.
         checkpoint_s: the time of the run at that checkpoint.
-        resume: the command that resumes the run; None if it cannot, or is running.
-        summary: the content of summary.json, unless the run is running. Of a run that was killed
-            it is about the time until its last checkpoint.
+        resume: the command that resumes the run; None if the run cannot be resumed, or is running.
+        summary: the content of summary.json, unless the run is running. If the run was killed, it
+            covers the time until its last checkpoint.
     """
 
     folder: Path
@@ -61,13 +61,13 @@ class RunState(NamedTuple):
     summary: dict[str, Any] | None
 
     def to_plain(self) -> dict[str, Any]:
-        """Return all of it as plain data, for JSON."""
+        """Return all fields as plain data, for JSON."""
         plain: dict[str, Any] = msgspec.to_builtins(self._asdict() | {"folder": str(self.folder)})
         return plain
 
 
 def run_state(folder: Path) -> RunState:
-    """Return what is known of the run in this folder.
+    """Return the state of the run in this folder.
 
     Raises:
         ConfigError: if it is not the folder of a run, or cannot be read.
@@ -81,13 +81,13 @@ def run_state(folder: Path) -> RunState:
         held = holder(folder)
     except OSError as error:
         raise ConfigError(f"cannot read the lock of {folder}: {error.strerror}") from error
-    is_there = (folder / files.SUMMARY).exists()  # else the run was killed when it began
+    is_there = (folder / files.SUMMARY).exists()  # otherwise the run was killed when it began
     summary = files.read_summary(folder) if is_there else {}
     state, is_running = _state(held, summary), held is not None
     status = read_status(folder) if state in ("running", "killed") else None
     process = re.match(r"process (\d+) on (\S+) ", held or "")
     if status is not None and process and process[1] != str(status.process):
-        status = None  # of a process that was killed, and from which this one is resumed
+        status = None  # status of a process that was killed, and whose run is resumed now
     late_s = time.time() - status.at if is_running and status is not None else 0.0
     name, at_s = _newest_checkpoint(folder)
     resume = None
@@ -119,17 +119,17 @@ def _state(held: str | None, summary: dict[str, Any]) -> State:
 
 
 def _newest_checkpoint(folder: Path) -> tuple[str, float] | tuple[None, None]:
-    """Return the newest checkpoint whose index can be read, and the time of the run there (s)."""
+    """Return the newest checkpoint with a readable index, and the time of the run at it (s)."""
     for number in reversed(committed(folder)):
         try:
             return name_of(number), read_index(folder / name_of(number), Head).now / 1e9
         except (ConfigError, Damaged):
-            continue  # damaged, or removed meanwhile because it is old
+            continue  # the checkpoint is damaged, or was removed because it is old
     return None, None
 
 
 def resume_command(command: Began, folder: Path) -> str:
-    """Return the command that resumes a run, which a shell takes as it is; folder: of the run.
+    """Return the command that resumes a run, quoted for a shell. folder: folder of the run.
 
     The command for `outpace serve` has FILE in place of the file for the workers.
     """

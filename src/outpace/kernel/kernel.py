@@ -55,7 +55,7 @@ class _Strike(BaseException):
 
 
 class Alarm:
-    """A callback that can be cancelled; a cancelled one neither falls due nor advances time."""
+    """A callback that can be cancelled; a cancelled one has no effect and does not advance time."""
 
     __slots__ = ("dead", "function")
 
@@ -121,7 +121,7 @@ class Kernel:
 
     @coroutine
     def sleep_ns(self, duration: Time) -> Generator[Time, None, None]:
-        """Block for so many nanoseconds, at least 0."""
+        """Block for this number of nanoseconds, at least 0."""
         yield self.now + duration
 
     @coroutine

@@ -41,10 +41,10 @@ class Step(Protocol):
         """
 
     def state(self) -> OptimizerState:
-        """Return a copy of what the optimizer remembers between steps."""
+        """Return a copy of the state that the optimizer keeps between steps."""
 
     def load(self, state: OptimizerState) -> None:
-        """Replace what the optimizer remembers by a copy of this state."""
+        """Replace the optimizer's state by a copy of this state."""
 
 
 class Optimizer(Protocol):

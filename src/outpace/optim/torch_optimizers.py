@@ -324,7 +324,7 @@ def _set(
     settings: Sequence[dict[str, Any]],
     before: Sequence[dict[str, Any]] | None = None,
 ) -> None:
-    """Set each group's settings, leaving out those that the optimizer does not have.
+    """Set each group's settings, except settings that the optimizer does not have.
 
     before: the settings that were set last. A setting that has not changed since then is not set
     again, because the optimizer may have changed its own value.

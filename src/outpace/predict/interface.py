@@ -1,13 +1,13 @@
 """The interfaces of run-time models and cut-off rules.
 
-A *model* is fitted once to recorded run times. It follows a run by a *filter*, which sees
-each iteration when it has ended and predicts the next. A *prediction* is a joint
-distribution of one iteration's run times; it can be conditioned, in the course of that
-iteration, on which workers have come and which have not.
+A *model* is fitted once to recorded run times. Its *filter* follows a run: it observes each
+iteration when the iteration has ended, and predicts the next one. A *prediction* is a joint
+distribution of one iteration's run times. During that iteration it can be conditioned on which
+workers have finished and which have not.
 
-A *rule* says how long to wait in each iteration. Most rules make a decision from a model's
-predictions, some need no model. Neither knows of shards, messages or clocks: the same rule
-decides in a run, simulated or real, and over a recorded table.
+A *rule* says how long to wait in each iteration. Most rules decide from a model's predictions; some
+need no model. Models and rules know nothing about shards, messages or clocks, so the same rule
+decides in simulated and real runs, and for a recorded table.
 
 Times are seconds since the iteration began, arrays have one entry per worker.
 """
@@ -31,9 +31,9 @@ class Prediction(Protocol):
         """Return joint draws, shape (count, N), from the filter's own seeded random numbers."""
 
     def given(self, arrived: Seconds, elapsed_s: float) -> Prediction:
-        """Return the distribution given which workers have come.
+        """Return the distribution given which workers have finished.
 
-        arrived: run times of all workers that have come since the beginning, shape (N,); NaN
+        arrived: run times of all workers that have finished since the beginning, shape (N,); NaN
         for a worker that takes longer than `elapsed_s`.
         """
 
@@ -42,10 +42,10 @@ class Filter(Protocol):
     """Follows one run."""
 
     def observe(self, seconds: Seconds, censored: Mask) -> None:
-        """Take in the next iteration, which has ended. Shapes (N,), as the rows of `RunTimes`."""
+        """Observe the next iteration, which has ended. Shapes (N,), like the rows of `RunTimes`."""
 
     def predict(self) -> Prediction:
-        """Return a prediction of the iteration after the last one observed."""
+        """Return a prediction of the iteration after the last observed one."""
 
 
 class Model(Protocol):
@@ -58,26 +58,27 @@ class Model(Protocol):
         """The number of iterations that its filter must observe before it can predict."""
 
     def follow(self, node: Nodes, seed: int) -> Filter:
-        """Return a filter for a run. Raises ConfigError if it cannot serve these workers."""
+        """Return a filter for a run. Raises ConfigError if it cannot predict these workers."""
 
     def tensors(self) -> Mapping[str, Tensor]:
-        """Return what was learned, for a file."""
+        """Return the learned tensors, for a file."""
 
     def settings(self) -> dict[str, Any]:
-        """Return the rest that `from_parts` needs to make the model again, as plain JSON data."""
+        """Return the further values that `from_parts` needs, as plain JSON data."""
 
 
 @dataclass(frozen=True, slots=True)
 class Wait:
     """How long an iteration stays open: until `count` or `until_s` is reached.
 
-    An iteration always ends when all workers that can still come have come, and never before
+    An iteration always ends when all workers that can still finish have finished, and never before
     the first gradient.
 
     Attributes:
         count: number of gradients.
         until_s: seconds since the beginning of the iteration.
-        again_s, again_count: seconds or gradients after which the rule reviews its answer.
+        again_s, again_count: seconds or gradients after which the rule is asked to review its
+            answer.
     """
 
     count: float = math.inf
@@ -87,23 +88,24 @@ class Wait:
 
 
 class Rule(Protocol):
-    """Says how long to wait. Each iteration calls begin, perhaps review, and observe."""
+    """Says how long to wait. Each iteration calls `begin`, perhaps `review`, and `observe`."""
 
     def begin(self) -> Wait:
         """Return how long the iteration that begins now stays open."""
 
     def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
-        """Return a new answer in the course of the iteration, as the last one asked for.
+        """Return a new answer during the iteration, as the last answer asked for.
 
-        Arguments as for `Prediction.given`. A count that has come already, or a time that has
-        passed, ends the iteration now. A rule that never asks for a review need not define this.
+        Arguments as for `Prediction.given`. If the count is already reached or the time has passed,
+        the iteration ends now. A rule that never asks for a review need not define this method.
         """
         raise AssertionError("this rule never asks for a review")
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
-        """Take in an iteration that ended after `ended_s`, without the censored workers.
+        """Observe an iteration that ended after `ended_s`, without the censored workers.
 
-        Shapes (N,), as the rows of `RunTimes`. The time of a censored worker is the cut-off, which
-        can be a little less than `ended_s`. A rule that learns nothing need not define this.
+        Shapes (N,), like the rows of `RunTimes`. The time of a censored worker is the cut-off,
+        which can be a little less than `ended_s`. A rule that does not learn need not define this
+        method.
         """
         return

@@ -1,6 +1,6 @@
 """Run-time models by name, and their files.
 
-A file is in safetensors format: the tensors that were learned, and the rest as JSON in one
+A file is in safetensors format: it has the learned tensors, and everything else as JSON in one
 entry of the metadata.
 """
 
@@ -24,22 +24,24 @@ from outpace.support.regular_files import named, regular
 from outpace.support.repeatable import one_thread
 from outpace.support.replacing import replace_file
 
-Progress = Callable[[float], None]  # called with the share that is done
+Progress = Callable[[float], None]  # called with the completed share
 
 _VERSION: Final = 1
-# A single key, because safetensors writes several in changing order.
+# There is a single key, because safetensors writes several keys in varying order.
 _KEY: Final = "outpace.run-time-model"
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """Where a kind of model is; it is imported when it is used.
+    """The module and class of a kind of model, which is imported when it is used.
 
     Args:
-        module: has a function `fit`, with the arguments of `fit` below without the kind.
-        name: the class in it, with a class method `from_parts`, the inverse of the methods
+        module: module with a function `fit`, which has the arguments of `fit` below except the
+            kind.
+        name: name of the class in it; its class method `from_parts` is the inverse of the methods
             `tensors` and `settings`.
-        decision: how a wait is chosen from its predictions, unless the configuration says it.
+        decision: how a wait is chosen from its predictions, unless the configuration gives a
+            decision.
     """
 
     module: str
@@ -54,7 +56,7 @@ MODELS: Final[dict[str, Kind]] = {
 
 
 def require_kind(kind: str) -> Kind:
-    """Return the kind of that name. Raises ConfigError."""
+    """Return the kind with that name. Raises ConfigError."""
     if kind not in MODELS:
         raise ConfigError(f"there is no run-time model {kind!r}.{did_you_mean(kind, MODELS)}")
     return MODELS[kind]
@@ -71,21 +73,21 @@ def fit(
 ) -> Model:
     """Return a model of that kind, fitted to recordings of one cluster, on one thread.
 
-    The same arguments make the same bits.
+    Equal arguments give bitwise equal models.
 
     Args:
         kind: a key of `MODELS`.
         histories: the recordings.
         seed: seeds initial weights and draws.
-        progress: called with the share that is done.
-        earlier: a model of the same kind, fitted to the beginning of the recordings. A fit that
-            can begin with it takes less time; other kinds are fitted anew.
-        ordered: True to model the sorted run times, False each worker's own; None: as the kind
-            does by default.
+        progress: called with the completed share.
+        earlier: a model of the same kind, fitted to the beginning of the recordings. A fit that can
+            start from it takes less time; other kinds ignore it.
+        ordered: True to model the sorted run times, False to model each worker's own; None: the
+            default of the kind.
 
     Raises:
-        ConfigError: for an unknown kind, for one that cannot sort run times if it is asked to, and
-            for run times from which nothing can be learned.
+        ConfigError: for an unknown kind, for a kind that cannot model sorted run times if it is
+            asked to, and for run times from which nothing can be learned.
     """
     module = import_module(require_kind(kind).module)
     with one_thread():
@@ -96,13 +98,13 @@ def fit(
 
 
 class Fitting(Protocol):
-    """Fits models, one at a time, each to a history that goes further than the one before."""
+    """Fits models, one at a time, each to a longer history than the previous one."""
 
     model: Model | None
     """The last model that was fitted, if any."""
 
     def start(self, history: RunTimes) -> None:
-        """Begin a fit, when `done` was true of the one before. Raises as `done` does."""
+        """Begin a fit after the previous one has ended. Raises the errors of `done`."""
 
     def done(self) -> bool:
         """True if the fit that was started has ended. Raises OutpaceError if it failed."""
@@ -138,7 +140,7 @@ def save(model: Model, path: Path) -> None:
 
 
 def load(path: Path) -> Model:
-    """Return a model as it was saved. Raises ConfigError naming the file and what to do."""
+    """Return a model as it was saved. Raises ConfigError with the file and a remedy."""
     try:
         with safe_open(regular(path, named), framework="pt") as file:
             metadata = file.metadata() or {}

@@ -1,4 +1,4 @@
-"""Draws from the tail of a normal distribution, precise however far out."""
+"""Draws from the tail of a normal distribution, precisely even far from the mean."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _BARELY: Final = -5.0  # a lower bound cuts off less than one draw in a million
 def normal_above(low: Tensor, uniform: Tensor) -> Tensor:
     """Return standard normal draws greater than `low`, of the same shape, by inversion.
 
-    They are -Φ⁻¹(u Φ(-low)) for independent uniform draws u from (0, 1), float64. Beyond 20
-    Φ(-z) is about φ(z), so that z² = low² - 2 ln u, right to 1e-4.
+    They are -Φ⁻¹(u Φ(-low)) for independent uniform draws u from (0, 1), float64. For z above 20,
+    Φ(-z) is about φ(z)/z, so that z² = low² - 2 ln u, with an error below 1e-4.
     """
     low = low.double()
     tail = 0.5 * torch.special.erfc(low.clamp(max=_FAR) * math.sqrt(0.5))  # ndtr cancels here
@@ -28,7 +28,7 @@ def normal_above(low: Tensor, uniform: Tensor) -> Tensor:
 def draw_above(low: Tensor, generator: torch.Generator) -> Tensor:
     """Draw standard normals greater than `low`, entry by entry, in float64.
 
-    Most bounds cut off next to nothing, so draws are inverted only where it matters.
+    Most bounds cut off almost nothing, so inversion is used only for the others.
     """
     draws = torch.randn(low.shape, generator=generator, dtype=torch.float64)
     cut = low > _BARELY

@@ -1,4 +1,4 @@
-"""Recorded run times as a table, iterations by workers, and its files.
+"""Recorded run times as a table of iterations by workers, and its files.
 
 A file is CSV or Parquet with the columns worker, iteration, seconds and optionally node and
 censored.
@@ -33,8 +33,9 @@ SCHEMA: Final = pa.schema(
     ]
 )
 _NEEDED: Final = ("worker", "iteration", "seconds")
-_SHORT_S: Final = 10.0  # of a recording, below which it is too short to judge
-_SHORT_STEP_S: Final = 0.01  # of an iteration, below which the clock and the system's pauses count
+_SHORT_S: Final = 10.0  # seconds of a recording below which it is too short to judge
+# seconds of an iteration below which the clock and pauses of the system matter
+_SHORT_STEP_S: Final = 0.01
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -42,10 +43,10 @@ class RunTimes:
     """The run times of N workers in T consecutive iterations.
 
     Args:
-        seconds: shape (T, N); NaN where a worker was not there.
-        censored: shape (T, N); True where the worker was stopped after that time and would
-            have taken longer.
-        node: shape (N,); workers on one node tend to slow down together.
+        seconds: run times, shape (T, N); NaN if a worker was absent.
+        censored: shape (T, N); True if the worker was stopped after that time and would have taken
+            longer.
+        node: node of each worker, shape (N,); workers on one node tend to slow down together.
     """
 
     seconds: Seconds
@@ -79,7 +80,7 @@ def require_valid(times: RunTimes, source: object) -> RunTimes:
     """Return the table unchanged.
 
     Raises ConfigError, which begins with `source`, if the table is empty, a time is not positive
-    and finite, or no worker was there in an iteration.
+    and finite, or all workers were absent from an iteration.
     """
     if not times.iterations or not times.workers:
         raise ConfigError(f"{source}: has no run times")
@@ -114,7 +115,7 @@ def consecutive_nodes(workers: int, per_node: int | None) -> Nodes:
 
 
 def too_short(seconds: float, step_s: float) -> str:
-    """Return in words that a recording is too short to judge; empty if it is long enough.
+    """Return a text that says why a recording is too short to judge; empty if it is long enough.
 
     Args:
         seconds: length of the recording.
@@ -132,9 +133,9 @@ def too_short(seconds: float, step_s: float) -> str:
 def read(path: Path, workers_per_node: int | None = None) -> RunTimes:
     """Read a table from CSV or Parquet.
 
-    An iteration without a row of a worker is NaN: the worker was not there. By default the file
-    says which workers share a node, and without such a column all share one; with
-    `workers_per_node`, so many consecutive workers do.
+    If a worker has no row for an iteration, its time is NaN: the worker was absent. By default the
+    file says which workers share a node; without such a column all share one node. With
+    `workers_per_node`, this number of consecutive workers share a node.
 
     Raises:
         ConfigError: if the file cannot be read or lacks a column, for times that are not positive
@@ -208,8 +209,8 @@ def _numbers(table: pa.Table, name: str, path: Path) -> Seconds:
 def read_run_times(path: Path) -> dict[int, Seconds]:
     """Return the seconds of each worker's iterations from 0 on, for replay.
 
-    Raises ConfigError as `read` does, and if a worker lacks an iteration before its last one, or an
-    iteration was cut off.
+    Raises ConfigError like `read`, and also if a worker lacks an iteration before its last one, or
+    an iteration was cut off.
     """
     times = read(path)
     known = ~np.isnan(times.seconds)
@@ -227,9 +228,9 @@ def read_run_times(path: Path) -> dict[int, Seconds]:
 
 
 def write(times: RunTimes, path: Path) -> None:
-    """Write a table as Parquet, complete or not at all; equal tables make equal files.
+    """Write a table as Parquet, completely or not at all; equal tables give equal files.
 
-    There is no row for an iteration in which a worker was not there. Raises ConfigError.
+    If a worker was absent from an iteration, there is no row for it. Raises ConfigError.
     """
     require_valid(times, path)
     iteration, worker = np.nonzero(~np.isnan(times.seconds))

@@ -1,4 +1,4 @@
-"""Rules over known run times: the meaning of a `Wait`, and what would have been best."""
+"""Applies rules to known run times: the meaning of a `Wait`, and the best possible result."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Clock: TypeAlias = Callable[[], float]
 
 @dataclass(frozen=True, slots=True)
 class Ended:
-    """The end of an iteration: its gradients, its length in seconds, the reviews in it."""
+    """The end of an iteration: number of gradients, length in seconds, and number of reviews."""
 
     count: int
     ended_s: float
@@ -51,7 +51,7 @@ def play(rule: Rule, wait: Wait, seconds: Seconds) -> Ended:
 
 
 def came(seconds: Seconds, censored: Mask, ended_s: float) -> int:
-    """Return how many workers had finished at `ended_s`; arguments as in `Rule.observe`."""
+    """Return how many workers had finished at `ended_s`. Arguments as in `Rule.observe`."""
     return int((seconds[~censored] <= ended_s).sum())
 
 
@@ -60,10 +60,10 @@ class Replay:
     """The result of a replay. Each field has one entry per iteration, shape (T,); times in seconds.
 
     Attributes:
-        count, ended_s: gradients and end of the iteration with the rule.
-        best_count, best_s: with an oracle that knows the times: the largest c / x_(c).
-        all_count, all_s: with waiting for all workers.
-        ready_s: time on the host to observe the iteration before and to begin.
+        count, ended_s: number of gradients and end of the iteration with the rule.
+        best_count, best_s: the same for an oracle that knows the times: the largest c / x_(c).
+        all_count, all_s: the same if the rule waits for all workers.
+        ready_s: time on the host to observe the previous iteration and to begin.
         rule_s: `ready_s` and the time of the reviews.
         reviews: number of reviews.
     """
@@ -95,7 +95,7 @@ class Replay:
 
     @property
     def of_oracle(self) -> float:
-        """Mean Ω in per cent of the oracle's mean Ω."""
+        """Mean Ω in percent of the oracle's mean Ω."""
         return float(100 * self.throughput.mean() / self.best_throughput.mean())
 
     @property
@@ -105,7 +105,7 @@ class Replay:
 
     @property
     def time_saved(self) -> float:
-        """The share of the seconds per gradient that is saved, compared with waiting for all."""
+        """Share of the seconds per gradient that is saved, compared with waiting for all."""
         waiting = self.all_s.sum() / self.all_count.sum()
         return float(1 - 1 / (self.gradients_per_s * waiting))
 
@@ -117,10 +117,10 @@ def replay(
 
     Args:
         rule: observes and decides as in a run.
-        seconds: shape (T, N); NaN where a worker was absent.
-        censored: True if the rule observes of a worker that was cut off only how long it had
-            computed when the iteration ended, as in a run; else its true time.
-        clock: measures what the rule takes on the host, in seconds.
+        seconds: run times, shape (T, N); NaN if a worker was absent.
+        censored: True: the rule observes only the time until the cut-off of a worker that was cut
+            off, as in a run; False: its true time.
+        clock: measures the rule's time on the host, in seconds.
 
     Raises:
         ValueError: for times that are not positive, and iterations without workers.

@@ -1,17 +1,17 @@
-"""Finds units that are slower than the others: workers, servers or links.
+"""Finds units (workers, servers or links) that are slower than the others.
 
-The units are compared row by row: a row has the times of all units in one iteration, so that what
-slows all of them at once, such as a harder batch, cancels.
+The units are compared row by row: a row has the times of all units in one iteration, so that a
+cause that slows all units at once, such as a harder batch, cancels.
 
 **The test.** Let x_1, ..., x_N be the logarithms of the times of a row, in standard deviations from
 their median, limited to ±3 so that a pause of one unit does not hide another. If unit w is like the
-others (the times of a row are exchangeable, whatever their law), then each of them was as likely to
-be that of w, and for every number l
+others (the times of a row are exchangeable, whatever their law), then each of these times was
+equally likely to be the time of w, and for every number l
 
     L = exp(l x_w) / mean_v exp(l x_v)
 
-has mean 1. So a product of L over rows from s on is a martingale, and so is a mixture over l and s.
-With weights p_s whose sum is 1,
+has mean 1. So the product of L over the rows from s on is a martingale, and a mixture of such
+products over l and s is a martingale as well. With weights p_s whose sum is 1,
 
     E_t = (E_(t-1) + p_t) L_t,      averaged over l = 0.5, 1, 2.
 
@@ -28,14 +28,16 @@ largest
     sum over t = a .. b of d (r_t - d / 2)
 
 are the slow period, the estimate of a change by maximum likelihood (Hinkley, Inference about the
-change-point in a sequence of random variables, Biometrika 57, 1970, here for both ends); d is
-estimated from them again, until they stay the same. Then these times are left out, and the test is
-repeated: slow units do not hide each other, and each burst becomes a period of its own.
+change-point in a sequence of random variables, Biometrika 57, 1970, here for both ends). Then d is
+estimated again from these rows, and so on until the rows do not change. Then these times are left
+out, and the test is repeated. So slow units do not hide each other, and each burst becomes a
+separate period.
 
-What the test cannot do: a row tells at most log N about a unit, so a pause of one or two rows is
-not named. Of two units it names the slower one, although the other may be fast. If half of the
-units or more are slow, they are the others (see `fast_units`). Times that depend on
-those before, such as by the heat of a machine, are no noise: such slow periods are named.
+The test has limits. A row gives at most log N of evidence about a unit, so a pause of one or two
+rows is not named. If there are two units, the test names the slower one, although the other may be
+unusually fast. If half of the units or more are slow, they count as usual (see `fast_units`). Times
+that depend on earlier times, for example through the heat of a machine, are not noise: such slow
+periods are named.
 """
 
 from __future__ import annotations
@@ -55,12 +57,12 @@ Pattern: TypeAlias = Literal["steady", "bursts", "once"]
 FAMILY_ERROR: Final = 0.01  # chance that any of equal units has a slow period
 LEAST_FACTOR: Final = 1.1  # a unit that takes less than this multiple of the others is not named
 _LIMIT: Final = 3.0  # standard deviations
-_LEAST_DEVIATION: Final = 0.005  # of the logarithms
+_LEAST_DEVIATION: Final = 0.005  # least standard deviation of the logarithms
 _LEVELS: Final = (0.5, 1.0, 2.0)  # l
-_FEWEST_STARTS: Final = 100  # rows, over which the weight of later starts is spread at least
+_FEWEST_STARTS: Final = 100  # least number of rows over which the weight of later starts is spread
 _STARTS: Final = (1.02, 1.1, 1.5, 3.0)  # factors with which the search for a period begins
-_MOST_TIMES: Final = 20  # that rows and factor of a period are estimated in turn
-_ONE_BREAK: Final = 5  # rows: a shorter break between two periods is no break
+_MOST_TIMES: Final = 20  # number of times that rows and factor of a period are estimated in turn
+_ONE_BREAK: Final = 5  # number of rows below which a break between two periods does not count
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,7 +74,7 @@ class SlowPeriod:
         first: First slow row.
         last: Last slow row; None: the period lasts until the end.
         named: Row after which the test named the unit.
-        factor: Time as a multiple of the others'.
+        factor: Time as a multiple of the other units' time.
     """
 
     unit: int
@@ -109,7 +111,7 @@ def slow_units(seconds: Floats, least_factor: float = LEAST_FACTOR) -> Slow:
     """Return the units that are slower than the others, and by how much.
 
     Args:
-        seconds: Shape (T, N); NaN, 0 or less: the unit has no time in that row.
+        seconds: Times, shape (T, N); NaN, 0 or less if the unit has no time in that row.
         least_factor: A unit that takes less than this multiple of the others is not named.
     """
     with np.errstate(invalid="ignore", divide="ignore"):
@@ -124,7 +126,7 @@ def slow_units(seconds: Floats, least_factor: float = LEAST_FACTOR) -> Slow:
 
 
 def fast_units(seconds: Floats) -> tuple[tuple[int, ...], float] | None:
-    """Return the units that are faster than most others, and how many times as long those need.
+    """Return the units that are faster than most others, and the factor by which others are slower.
 
     None if there are no such units; they are fewer than half of all.
 
@@ -132,7 +134,7 @@ def fast_units(seconds: Floats) -> tuple[tuple[int, ...], float] | None:
     reciprocals of the times names the fast units.
 
     Args:
-        seconds: Shape (T, N); NaN where a unit has no time.
+        seconds: Times, shape (T, N); NaN if a unit has no time.
     """
     units = seconds.shape[1]
     known = seconds[(seconds > 0).sum(axis=1) == units]
@@ -149,10 +151,10 @@ def fast_units(seconds: Floats) -> tuple[tuple[int, ...], float] | None:
 
 
 def pattern_of(periods: Sequence[SlowPeriod]) -> Pattern:
-    """Return the pattern of the slow periods of one unit, of which there is at least one.
+    """Return the pattern of a unit's slow periods, of which there is at least one.
 
-    `steady`: one period, which lasts until the end. `once`: one that ended.
-    `bursts`: several.
+    `steady`: one period, which lasts until the end. `once`: one period, which has ended. `bursts`:
+    several periods.
     """
     if len(periods) > 1:
         return "bursts"
@@ -163,7 +165,7 @@ def _next_period(usual: Floats, least: float) -> SlowPeriod | None:
     """Return the slow period of the unit with the most evidence; None if none has enough.
 
     Args:
-        usual: Logarithms of times that are in no slow period, shape (T, N); NaN: left out.
+        usual: Logarithms of the times that are in no slow period, shape (T, N); NaN: left out.
         least: Logarithm of the least factor.
     """
     units = usual.shape[1]
@@ -175,7 +177,7 @@ def _next_period(usual: Floats, least: float) -> SlowPeriod | None:
             return None
         named = int((evidence[:, unit] >= enough).argmax())
         residuals = usual[:, unit] - _others(usual, unit)
-        fewest = math.ceil(enough / math.log(units))  # a row tells at most log N
+        fewest = math.ceil(enough / math.log(units))  # a row gives at most log N
         first, end, factor = _slow_rows(residuals, deviation, fewest)
         if factor < least:
             continue
@@ -228,9 +230,9 @@ def _slow_rows(residuals: Floats, deviation: float, fewest: int) -> tuple[int, i
 
 
 def _gains(residuals: Floats, factor: float, deviation: float) -> Floats:
-    """Return the logarithm of the likelihood ratio of each row; of one without a time, 0.
+    """Return the logarithm of the likelihood ratio of each row; 0 for a row without a time.
 
-    It is limited, so that one odd time neither begins nor ends a period.
+    It is limited, so that a single unusual time neither begins nor ends a period.
     """
     limit = max(factor / 2, _LIMIT * deviation)
     above = np.clip(np.nan_to_num(residuals - factor / 2), -limit, limit)
@@ -238,7 +240,7 @@ def _gains(residuals: Floats, factor: float, deviation: float) -> Floats:
 
 
 def _merged(periods: Sequence[SlowPeriod]) -> list[SlowPeriod]:
-    """Return the periods by unit and begin; those of a unit that touch are made one."""
+    """Return the periods by unit and begin; adjacent periods of a unit are joined."""
     found: list[SlowPeriod] = []
     for period in sorted(periods, key=lambda each: (each.unit, each.first)):
         before = found[-1] if found else None

@@ -1,4 +1,4 @@
-"""What the fits of all run-time models have in common: recordings, windows, steps.
+"""The common part of the fits of all run-time models: recordings, windows, steps.
 
 A model is trained on windows of recorded iterations. It must not take a cut-off for a slow worker,
 so iterations are cut off at random: a filter sees the result of `cut_off`.
@@ -18,11 +18,12 @@ from torch import Tensor, nn
 from outpace.errors import ConfigError
 from outpace.predict.recorded import RunTimes
 
-_WHOLE: Final = 0.25  # share of the windows that are not cut off; a tenth of it: of the iterations
-_BETAS: Final = (0.9, 0.98)  # rates at which the moments of the gradient are forgotten
+# share of the windows that are not cut off; a tenth of it is the share of the iterations
+_WHOLE: Final = 0.25
+_BETAS: Final = (0.9, 0.98)  # decay rates of the moments of the gradient
 _EPS: Final = 1e-8  # added to the size of a parameter's gradient
 _LONGEST: Final = 1.0  # norm to which gradients are clipped
-_GRID: Final = 2.0**-26  # of gradients, whose norm is at most 1
+_GRID: Final = 2.0**-26  # grid of gradients, whose norm is at most 1
 _SLOWEST: Final = 0.03  # share of the learning rate at the end
 
 
@@ -51,11 +52,11 @@ def require_learnable(histories: Sequence[RunTimes], fewest: int, *, absent: boo
 def window_rows(
     lengths: Iterable[int], length: int, count: int, generator: torch.Generator
 ) -> Tensor:
-    """Draw windows of recordings that stand one after the other; all places are equally likely.
+    """Draw windows of consecutive recordings; all places are equally likely.
 
     Args:
-        lengths: iterations of each recording.
-        length: iterations of a window.
+        lengths: number of iterations of each recording.
+        length: number of iterations of a window.
         count: number of windows.
         generator: source of the draws.
 
@@ -71,17 +72,18 @@ def window_rows(
 def cut_off(times: Tensor, censored: Tensor, generator: torch.Generator) -> tuple[Tensor, Tensor]:
     """Cut the iterations of windows off at random.
 
-    A quarter of the windows stays as it is. In the others all but a share of the workers are cut
-    off, or all that are later than a multiple of the iteration's median, or those for which waiting
-    does not pay. Share and multiple are constant within a window up to a little noise, as in use.
+    A quarter of the windows is not changed. In the others, the workers outside of a share are cut
+    off, or all workers that are later than a multiple of the iteration's median, or the workers for
+    which waiting does not pay. Share and multiple are constant within a window except for a little
+    noise, as in real use.
 
     Args:
         times: log run times, shape (L, B, N), NaN where unknown.
-        censored: True where a time is that of a cut-off already, the same shape.
+        censored: True if a time is already the time of a cut-off; the same shape.
         generator: source of the draws.
 
     Returns:
-        Both, with the time of the cut-off in the place of later ones.
+        Both arrays, with the time of the cut-off in place of later times.
     """
     length, windows, workers = times.shape
 
@@ -120,18 +122,18 @@ def minimise(
 ) -> None:
     """Train by Adam (Kingma and Ba, 2015) on one vector of all parameters, with clipped gradients.
 
-    Making torch's Adam imports torch's compiler, which takes seconds. And sums round differently on
-    another processor, and a fit can multiply such a difference by a billion. So gradients are
-    rounded to a grid that is far coarser than the rounding of float64 and no coarser than that of
-    float32, and steps are made in NumPy, whose operations on single numbers round in the same way
-    everywhere: fits on two processors then take the same steps.
+    torch's Adam is not used, because it imports torch's compiler, which takes seconds. Also, sums
+    round differently on different processors, and a fit can multiply such a difference by a
+    billion. So gradients are rounded to a grid that is far coarser than the rounding of float64 and
+    no coarser than the rounding of float32, and steps are made in NumPy, whose operations on single
+    numbers round in the same way everywhere: fits on two processors then take the same steps.
 
     Args:
         parameters: float64; become views of one vector, which the steps change.
-        losses: the share of the training that is done after each step, and the step's loss, which
-            is computed when it is asked for.
+        losses: yields the completed share of the training after each step, and the step's loss,
+            which is computed when it is asked for.
         rate: the largest learning rate. It rises at the beginning and falls along a cosine.
-        progress: called with the share that is done.
+        progress: called with the completed share.
     """
     trained = list(parameters)
     vector = nn.utils.parameters_to_vector(trained).detach()

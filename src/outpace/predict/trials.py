@@ -25,11 +25,11 @@ def trials(
     seed: int = 0,
     progress: Callable[[float], None] = lambda _: None,
 ) -> Iterator[tuple[str, Replay]]:
-    """Yield the rules by name, the best-known last, with how each did after the warm-up.
+    """Yield the rules by name, the best-known last, with their results after the warm-up.
 
-    fitted: a model whose decisions are tried; None: a pooled model is fitted to the warm-up, as
-    in a run without a model file. progress: called with the share that is done. Raises
-    ConfigError if the recording lacks a worker's time, or is too short.
+    fitted: a model whose decisions are tried; None: a pooled model is fitted to the warm-up, as in
+    a run without a model file. progress: called with the completed share. Raises ConfigError if the
+    recording lacks a worker's time, or is too short.
     """
     require_whole(times)
     if times.iterations <= WARM_UP:

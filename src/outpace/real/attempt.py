@@ -18,12 +18,14 @@ from outpace.support.words import plural
 
 
 class Attempt:
-    """One coordinator with its servers and workers, which know only each other.
+    """One coordinator with its servers and workers, which have connections only among themselves.
 
     Args:
-        outside: where workers are started by others; None: they are started here.
+        outside: address and connect file of workers that others start; None: workers are started
+            here.
         files: the folder for files of scripts, for the workers of `outside`.
-        origin: what the monotonic clock was when the time of the run began, if this process knows.
+        origin: value of the monotonic clock when the time of the run began, if this process knows
+            it.
 
     Raises:
         ConfigError: if this machine's address cannot be used.
@@ -51,7 +53,7 @@ class Attempt:
         self._connect: IO[bytes] | None = None  # the connect file, once it is written
 
     def start(self) -> None:
-        """Start the processes, or have them started."""
+        """Start the processes, or wait for others to start them."""
         setting, outside, links = self._setting, self._outside, self.coordinator.links
         saved = None if setting.resume is None else setting.resume.path.absolute()
         worker_keys = {name: links[name].session.keys for name in self.workers}
@@ -84,17 +86,17 @@ class Attempt:
         self.launcher.start(role)
 
     def kill(self) -> None:
-        """End all processes at once, whatever they do."""
+        """End all processes at once."""
         for name in self.coordinator.links:
             self.launcher.kill(name)
 
     def stop(self) -> None:
-        """End the processes, which have a second for it if the run is over."""
+        """End the processes; if the run is over, they have a second to end by themselves."""
         self.launcher.stop(at_once=not self.coordinator.over)
 
     def close(self) -> None:
-        """Close the connections, after `stop`."""
+        """Close the connections; call this after `stop`."""
         if self._outside is not None and self._connect is not None:
-            self._outside.connect.unlink(missing_ok=True)  # no worker can join any more
+            self._outside.connect.unlink(missing_ok=True)  # from here on no worker can join
             self._connect.close()
         self.coordinator.close()

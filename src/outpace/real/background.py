@@ -1,6 +1,6 @@
-"""A thread for the long jobs of a process, such as writing files and evaluating.
+"""A thread for long jobs of a process, such as writing files and evaluating.
 
-The process works meanwhile, because torch's operations and those on files release the interpreter.
+The process continues in parallel, because operations of torch and on files release the interpreter.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _Job: TypeAlias = tuple[Callable[[], Any], Callable[[Any], None]]
 
 
 class RunInBackground(Protocol):
-    """Does a job, and then calls `done` with its result."""
+    """Does a job, and then calls `done` with the job's result."""
 
     def __call__(self, job: Callable[[], T], done: Callable[[T], None]) -> None: ...
 
@@ -37,8 +37,10 @@ class BackgroundThread:
     """Runs one job after another. The first one starts the thread.
 
     Args:
-        clock: of the thread in which `done` is called. An error of a job is raised there, too.
-        threads: with which torch computes in it; a new thread would have one per core.
+        clock: clock of the thread in which `done` is called. An error of a job is also raised
+            there.
+        threads: number of threads that torch uses in this thread; a new thread would use one per
+            core.
     """
 
     def __init__(self, clock: RealClock, name: str = "checkpoints", threads: int = 1) -> None:
@@ -46,7 +48,7 @@ class BackgroundThread:
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._waker: Waker | None = None
         self._thread: threading.Thread | None = None
-        self._owed = 0  # jobs whose results were not handed over
+        self._owed = 0  # number of jobs whose results were not passed on
         self.closed = False
 
     def do(self, job: Callable[[], T], done: Callable[[T], None]) -> None:
@@ -60,18 +62,18 @@ class BackgroundThread:
         self._jobs.put((job, done))
 
     def move_to(self, clock: RealClock) -> None:
-        """Hand results over in the thread of another clock from now on."""
+        """Pass on results in the thread of another clock from now on."""
         self._clock = clock
         if self._waker is not None:
             self._waker.move_to(clock)
 
     def settle(self) -> None:
-        """Wait for all jobs so far, and hand their results over. In the thread of the clock."""
+        """Wait for all jobs so far, and pass on their results. Call it in the clock's thread."""
         while self._owed and self._waker is not None:
             self._waker.run_next()
 
     def close(self, limit_s: float | None = None) -> None:
-        """Wait up to `limit_s` for the running job and hand its result over; drop the others.
+        """Wait up to `limit_s` for the running job and pass on its result; drop the others.
 
         A job that takes longer is abandoned, and its thread ends with this process.
         """
@@ -81,7 +83,7 @@ class BackgroundThread:
         self._waker.stop()
         self._jobs.put(None)
         self._thread.join(limit_s)
-        with contextlib.suppress(OutpaceError):  # the error that ended the run is known already
+        with contextlib.suppress(OutpaceError):  # the error that ended the run was reported before
             for tell in self._waker.left:
                 tell()
         self._waker.close()
@@ -95,7 +97,7 @@ class BackgroundThread:
             except BaseException as error:  # the other thread must not wait for the result
                 action = partial(_raise, error)
             waker.call(partial(self._hand_over, action))
-            del each, job, done, action  # frees what they refer to
+            del each, job, done, action  # frees the objects that they refer to
 
     def _hand_over(self, action: Callable[[], None]) -> None:
         self._owed -= 1

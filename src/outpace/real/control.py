@@ -1,7 +1,7 @@
-"""Changes of policies by code in a real run: the coordinator tells the servers.
+"""Changes of policies by code in a real run: the coordinator sends them to the servers.
 
-It sends plain data. A function is sent as its name, and a server uses it only if the server's own
-configuration names it too, so no message can make a server import anything else.
+It sends plain data. A function is sent as its name. A server uses the function only if its own
+configuration also names it, so no message can make a server import anything else.
 """
 
 from __future__ import annotations
@@ -35,8 +35,8 @@ class RealControl(Control):
 
     Args:
         acted_until: the time of the run until which an earlier attempt has called the actions; -1:
-            this is the first attempt. Called again, they set policies and conditions as they were,
-            but other numbers of processes are not asked for again.
+            this is the first attempt. If actions are called again, they set policies and conditions
+            as before, but do not request other numbers of processes again.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class RealControl(Control):
     ) -> None:
         super().__init__(experiment, events)
         self._coordinator, self._acted_until = coordinator, acted_until
-        self._is_repeated = False  # what is called has been called in an earlier attempt
+        self._is_repeated = False  # the present action was also called in an earlier attempt
 
     def begin(self, function: ControlFunction) -> None:
         """Call the user's function."""
@@ -71,10 +71,10 @@ class RealControl(Control):
         return self._coordinator.state.totals.summary(self._experiment.workers)
 
     def scale(self, *, servers: int | None = None, workers: int | None = None) -> str:
-        """Begin again with other numbers after the next checkpoint; return that, in words.
+        """Begin again with other numbers after the next checkpoint; return a text about it.
 
         Raises:
-            ConfigError: if that cannot be, or no number is given.
+            ConfigError: if that is not possible, or no number is given.
         """
         if self._is_repeated:
             return "the run was asked for these numbers before it began again from a checkpoint"
@@ -115,7 +115,7 @@ def changed(followed: Conditioned, experiment: Experiment, change: ChangePolicy)
     """Return what a server follows after this change.
 
     Raises:
-        ConfigError: the server's configuration does not name the policy or condition.
+        ConfigError: if the server's configuration does not name the policy or condition.
     """
     if change.what == "policy":
         sync = sync_from(json.loads(change.text), "a change of policy")
@@ -131,7 +131,7 @@ def changed(followed: Conditioned, experiment: Experiment, change: ChangePolicy)
 def _known(
     experiment: Experiment, which: str, condition: object
 ) -> Callable[[Conditioned], Conditioned]:
-    """Return what lays this condition over a policy, if the configuration names it."""
+    """Return a function that puts this condition over a policy, if the configuration names it."""
     wanted = absolute_target(condition, Path.cwd()) if isinstance(condition, str) else condition
     for each in experiment.conditions:
         if getattr(each, which) == wanted:

@@ -1,7 +1,7 @@
 """Shows the progress of a real run in the terminal.
 
-The coordinator's kernel draws the status of the run, which it renews once a second, without a
-thread, and only if standard error is a terminal. `outpace status` shows every process.
+The coordinator's kernel draws the status of the run once a second, without a thread, and only if
+standard error is a terminal. `outpace status` shows every process.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ async def _draw(run: RealRun, live: Live) -> None:
             if (status := run.status.latest) is not None:
                 live.update(picture(status, run.metrics.last), refresh=True)
             await kernel.sleep(EVERY_S)
-    except OSError:  # the terminal is gone, and the run continues
+    except OSError:  # the terminal has been closed, but the run continues
         pass
     finally:
         with contextlib.suppress(OSError):
@@ -55,7 +55,7 @@ async def _draw(run: RealRun, live: Live) -> None:
 
 
 def picture(status: Status, quality: Mapping[str, float]) -> RenderableType:
-    """Return the picture of the run; quality: the last losses and accuracy."""
+    """Return the picture of the run. quality: the last losses and accuracies."""
     whole = Table.grid(padding=(0, 1))
     if (share := status.share) is not None:
         whole.add_row(ProgressBar(total=1.0, completed=share, width=30), f"{100 * share:.0f} %")
@@ -74,7 +74,7 @@ def _progress(status: Status, quality: Mapping[str, float]) -> list[str]:
 
 
 def _survived(status: Status) -> list[str]:
-    """Return what the run has survived, and what it waits for."""
+    """Return the line about failures that the run has survived, and about what it waits for."""
     parts, known = [], status.checkpoints
     if known is not None and known.time_s is not None:
         age_s = max(0.0, status.time_s - known.time_s)

@@ -1,4 +1,4 @@
-"""The quality of the model of a real run as it trains, and the parameters that it ends with."""
+"""The quality of the model during a real run, and the parameters at its end."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ from outpace.tasks import Evaluation
 
 
 class Quality:
-    """Evaluates consistent snapshots, and takes what scripts log, for all attempts of a run.
+    """Evaluates consistent snapshots, and records what scripts log, for all attempts of a run.
 
     Ends the run at its target accuracy.
 
     Args:
-        resume: where the run is resumed; None: it begins.
+        resume: the point at which the run is resumed; None: it begins.
     """
 
     def __init__(
@@ -42,8 +42,8 @@ class Quality:
         if resume is not None:
             self.metrics.take_up(resume.metrics())
         self._experiment, self._training, self._resume = experiment, training, resume
-        self._known = training.initial  # the parameters evaluated last
-        self._evaluated: int | None = None  # and their version
+        self._known = training.initial  # the last evaluated parameters
+        self._evaluated: int | None = None  # the version of these parameters
         self._evaluations: BackgroundThread | None = None
 
     def attach(self, coordinator: Coordinator) -> None:
@@ -56,7 +56,7 @@ class Quality:
             self._evaluations.move_to(coordinator.clock)
 
     def goes_back(self, point: ResumePoint) -> None:
-        """The run is resumed from this checkpoint: forget what was measured after it."""
+        """Forget later measurements, because the run is resumed from this checkpoint."""
         self._resume = point
         self.metrics.take_up(point.metrics())
 
@@ -68,7 +68,7 @@ class Quality:
             self._evaluated = 0
 
     def begin(self, blocks: list[Block], at: Snapshot, done: Callable[[], None]) -> None:
-        """Begin to evaluate a snapshot; `done` is called after that."""
+        """Begin to evaluate a snapshot. done: called after the evaluation."""
         coordinator = self._coordinator
         totals = coordinator.state.totals
         before = 0 if self._resume is None else self._resume.totals.applied
@@ -76,7 +76,8 @@ class Quality:
         self._evaluated, self._known = at.version, blocks
 
         def told(evaluation: Evaluation | None) -> None:
-            if coordinator is self._coordinator:  # else the run has gone back to before this
+            # otherwise the run has gone back to an earlier point
+            if coordinator is self._coordinator:
                 self._add(at.now, at.version, evaluation, totals)
                 done()
 
@@ -84,7 +85,7 @@ class Quality:
         self._evaluations.do(partial(self._training.evaluate, blocks), told)
 
     def settle(self) -> None:
-        """Evaluate the final parameters, too, and wait for all evaluations."""
+        """Evaluate the final parameters as well, and wait for all evaluations."""
         if self._coordinator.snapshots.final is not None:
             blocks, at = self._coordinator.snapshots.final
             if at.version != self._evaluated:
@@ -98,7 +99,7 @@ class Quality:
             self._evaluations.close(limit_s)
 
     def log(self, worker: int, message: ScriptLog) -> None:
-        """Take the values that the script of a worker has logged."""
+        """Record the values that the script of a worker has logged."""
         known = self._coordinator.state.totals_of.values()  # as reported last
         gradients = sum(totals.applied for totals in known)
         for point in message.points:
@@ -118,16 +119,16 @@ class Quality:
             self._coordinator.end("the target accuracy is reached")
 
     def metrics_until(self, taken: Index, saved: Mapping[int, Time]) -> pa.Table:
-        """Return what was measured until a checkpoint.
+        """Return the measurements until a checkpoint.
 
-        saved: for each worker whose script is saved, when. What it has logged after that comes
-        again.
+        saved: the time at which each worker's script was saved; it will log later values again.
         """
         metrics, experiment = self.metrics.kept(), self._experiment
         if experiment.peers and not experiment.has_script:
             # Models are saved at times that differ a little.
             return metrics.filter(pc.less_equal(metrics["updates"], taken.updates))
-        limits = np.full(1 + taken.workers, seconds(taken.now))  # the last place is for no worker
+        # the last place is for rows without a worker
+        limits = np.full(1 + taken.workers, seconds(taken.now))
         for worker, at in saved.items():
             limits[worker] = seconds(at)
         limits[list(taken.ended)] = math.inf
@@ -149,13 +150,13 @@ class Quality:
         buffers, layout = self._coordinator.reports.buffers, self.layout
         point = self._without_others
         if point is not None and layout != point.checkpoint.index.layout:
-            # The workers train another model, or have not said which.
+            # The workers train another model, or have not yet reported which one.
             buffers, layout = None, point.checkpoint.index.layout
         return self._training.state_dict(self.parameters(), layout, buffers)
 
     @property
     def layout(self) -> str:
-        """Names and shapes of the parameters, as worker 0 has sent them."""
+        """Names and shapes of the parameters, as sent by worker 0."""
         first = self._coordinator.state.joined.get(self._coordinator.workers[0])
         return "" if first is None else first.layout
 

@@ -67,15 +67,16 @@ class RealRun:
         watch: called once all processes are started.
         control: called with a `Control` when the training starts.
         launcher: makes the launcher of the processes; None: they are started on this machine.
-        address: of this machine, at which processes reach the coordinator; `outside` has its own.
+        address: address of this machine at which processes reach the coordinator; `outside` has its
+            own.
         warn: called with a line for each warning about the training; None: `log`.
         files: the folder for files of scripts, for the workers of `outside`.
         timing: takes the times of messages and computations; None: they are dropped.
-        resume: where the run is resumed; None: a new run.
-        keeper: where checkpoints go; None: none are taken.
-        status: knows and writes how far the run is, and has the log of what happens to it; None:
-            nothing is written.
-        elastic: has processes come and go with the nodes of a cluster; None: they stay.
+        resume: the point at which the run is resumed; None: a new run.
+        keeper: stores checkpoints; None: none are taken.
+        status: records and writes how far the run is, and has the log of events; None: nothing is
+            written.
+        elastic: adapts the processes to the nodes of a cluster; None: their number is fixed.
 
     Raises:
         ConfigError: if the addresses or the connect file of `outside` cannot be used.
@@ -111,13 +112,13 @@ class RealRun:
             elsewhere = experiment.workers + experiment.servers_in_run
         here = experiment.servers_in_run + experiment.workers - elsewhere
         has_store = experiment.peers is not None or experiment.has_script
-        require_room(here, elsewhere, 2 if has_store else 1)  # one to the store
+        require_room(here, elsewhere, 2 if has_store else 1)  # one connection to the store
         self._experiment, self._training, self._trace, self._log = experiment, training, trace, log
         self._watch, self._control, self._keeper = watch, control, keeper
         self._timing = Timing(lambda _: None) if timing is None else timing
         self._resume = resume
-        self._present = experiment  # with the numbers of workers and servers that there are now
-        self._most_workers = experiment.workers  # at any time
+        self._present = experiment  # with the present numbers of workers and servers
+        self._most_workers = experiment.workers  # number of workers at any time
         self.status = status or StatusFile(None, "run", experiment, EventLog())
         self.events = self.status.events
         self.events.write_rows(trace, trace)
@@ -127,13 +128,13 @@ class RealRun:
         self._requests = None if folder is None else ScaleRequests(folder, self._answer)
         self._quality = Quality(experiment, training, resume)
         self.metrics = self._quality.metrics
-        self._origin: int | None = None  # of the time of the run, once it has begun
+        self._origin: int | None = None  # origin of the time of the run, once it has begun
         self._acted_until: Time = -1 if resume is None else resume.now  # see `RealControl`
         self._closed = False
-        # Only processes that this one has started can be told from others.
+        # Only processes that this process has started can be distinguished from others.
         self._cores = CoresUsed() if outside is None and launcher is None else None
         self._processor: dict[str, Any] | None = None  # known when the processes have ended
-        # What a script keeps is lost with its process, but for what the checkpoints have.
+        # The state of a script is lost with its process, except for the state in checkpoints.
         is_kept = keeper is not None or not experiment.has_script
         is_here = outside is None
         rules = rules_about_losses(
@@ -165,7 +166,7 @@ class RealRun:
         self._attempt = self._new_attempt()
 
     def _complete(self, taken: Index, saved: Mapping[int, Time]) -> None:
-        """Complete a checkpoint with what the processes that saved its parts do not know."""
+        """Add the data to a checkpoint that the processes with its parts do not know."""
         assert self._keeper is not None
         self._trace.flush()
         self._timing.hand_on()
@@ -178,7 +179,7 @@ class RealRun:
         self.coordinator.survival.tell(CheckpointComplete(taken.number))
 
     def _rule_for(self, experiment: Experiment) -> Rule | None:
-        """Return what decides when iterations are cut off; None if none are."""
+        """Return the rule that decides when iterations are cut off; None if none are."""
         settings, log = experiment.cut_off, self._log
         if settings is None or experiment.workers == self._rule_workers:
             return self._rule
@@ -267,7 +268,7 @@ class RealRun:
         self.totals.require_trained()
 
     def _train(self) -> None:
-        """Lead the run to its end, with as many attempts as that takes."""
+        """Lead the run to its end, in as many attempts as necessary."""
         while True:
             self._attempt.start()
             started = [*self.coordinator.servers]
@@ -298,7 +299,7 @@ class RealRun:
             self.coordinator.survival.carry_out(then)
 
     def _begin_again(self, order: BeginAgain) -> None:
-        """End all processes and start as many again as it was decided."""
+        """End all processes and start the decided number of processes again."""
         before, coordinator = self._present, self.coordinator
         if order.lost and not order.checkpoint:
             self._status.restarting(coordinator, f"all processes to begin again: {order.why}")
@@ -341,7 +342,7 @@ class RealRun:
         self._attempt = self._new_attempt()
 
     def _end_attempt(self, present: Experiment) -> None:
-        """End all processes. Keep the places on a cluster of those that begin again."""
+        """End all processes; keep the cluster places of those that begin again."""
         attempt = self._attempt
         if attempt.coordinator.started:
             self._acted_until = attempt.coordinator.kernel.now
@@ -353,10 +354,10 @@ class RealRun:
         attempt.launcher.keep_only(roles)
 
     def _go_back(self, present: Experiment, why: str) -> ResumePoint:
-        """End all processes; return the last checkpoint, to begin again with these numbers.
+        """End all processes; return the last checkpoint, with which the run begins again.
 
         Args:
-            why: what the run waits for, for its status.
+            why: text that says what the run waits for, for its status.
         """
         coordinator, keeper, before = self.coordinator, self._keeper, self._resume
         if coordinator.started:
@@ -375,7 +376,7 @@ class RealRun:
         return point
 
     def _has_begun(self) -> None:
-        """The time of the run has begun, and the processes are told to train."""
+        """Note that the time of the run has begun, and the processes are told to train."""
         coordinator, now = self.coordinator, self.coordinator.clock.now
         self._most_workers = max(self._most_workers, self._present.workers)
         self.events.add("training", time_ns=now)
@@ -388,7 +389,7 @@ class RealRun:
             )
 
     def _tell_policy(self, name: str, kind: str, _: object) -> None:
-        """Note that a server, which knows the configuration, changes its policy now."""
+        """Note that a server changes its policy now; it knows the configuration."""
         now = self.coordinator.clock.now
         self.events.add("policy", role=name, kind=kind, time_ns=now)
 
@@ -402,7 +403,7 @@ class RealRun:
         if self._closed:
             return
         self._closed = True
-        # The error is reported already, or is Ctrl-C: keep the results that are still available.
+        # The error is already reported, or is Ctrl-C: keep the results that are available.
         try:
             with contextlib.suppress(OutpaceError):
                 self.coordinator.wind_down()
@@ -429,7 +430,7 @@ class RealRun:
         print_line("" if self._attempt.workers == [name] else name, line, error)
 
     def _save_now(self) -> None:
-        """Take a checkpoint, because this process got the signal for it."""
+        """Take a checkpoint, because this process received the signal for it."""
         if self.coordinator.checkpoints is None:
             self._log("no checkpoint is taken: the run was started without checkpoint")
         else:
@@ -437,6 +438,6 @@ class RealRun:
 
 
 def _iterations(point: ResumePoint) -> str:
-    """Say with which iterations the workers continue."""
+    """Return a text about the iterations with which the workers continue."""
     first, last = min(point.first), max(point.first)
     return f"iteration {first}" if first == last else f"iterations {first} to {last}"

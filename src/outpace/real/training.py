@@ -1,4 +1,4 @@
-"""The task or script that a real run trains, as the coordinator sees it."""
+"""The task or script that a real run trains, for the coordinator."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Training(Protocol):
 
     @property
     def initial(self) -> list[Block]:
-        """The blocks that the run starts from, if this process knows them."""
+        """The initial blocks of the run, if this process knows them."""
 
     @property
     def experiment(self) -> Experiment:
@@ -39,23 +39,23 @@ class Training(Protocol):
 
     @property
     def layout(self) -> str:
-        """Names and shapes of the parameters, see `blocks.naming`; empty if not known here."""
+        """Names and shapes of the parameters, see `blocks.naming`; empty if unknown here."""
 
     @property
     def work(self) -> Callable[..., object]:
         """The function that a worker's process runs; its arguments: link, number, experiment."""
 
     def evaluate(self, blocks: Sequence[Block]) -> Evaluation | None:
-        """Evaluate these parameters; None: this process cannot."""
+        """Evaluate these parameters; None: this process cannot evaluate."""
 
     def state_dict(
         self, blocks: Sequence[Block], layout: str, buffers: Block | None
     ) -> dict[str, torch.Tensor]:
-        """Return the parameters by name. `layout`, `buffers`: as worker 0 sent them."""
+        """Return the parameters by name. layout, buffers: as sent by worker 0."""
 
 
 def script_used(text: str) -> dict[str, Any] | None:
-    """Return what worker 0 said about its script's optimizer; None if it cannot be read."""
+    """Return worker 0's report about its script's optimizer; None if it cannot be read."""
     try:
         return msgspec.json.decode(text, type=dict[str, Any])  # strict: no NaN, no infinity
     except (msgspec.DecodeError, RecursionError):
@@ -90,7 +90,7 @@ class TaskTraining:
 
 
 class ScriptTraining:
-    """Trains a script's model, of which the coordinator knows the layout that worker 0 sends.
+    """Trains a script's model; the coordinator knows only the layout that worker 0 sends.
 
     files: the folder for files of the workers' scripts; None: the run has no folder.
     """
@@ -104,7 +104,7 @@ class ScriptTraining:
         path, is_elsewhere = Path(script.path), script.is_elsewhere
         if not is_elsewhere:
             require_script(path)
-        # Making a torch optimizer imports it, which takes two seconds of each process.
+        # Making a torch optimizer imports more of torch, which takes two seconds in each process.
         preload("torch._dynamo")
         # Absolute, because processes start in the folder in which the fork server was started.
         task = dataclasses.replace(script, path=str(path.absolute()))

@@ -1,4 +1,4 @@
-"""comparison.json: what a comparison says about each variant over its seeds."""
+"""comparison.json: the results of a comparison for each variant over its seeds."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from outpace.support.regular_files import read_text
 class VariantResult:
     """The results of a variant over its seeds; the attributes are the fields of comparison.json.
 
-    Every variant is compared with the first one, over the seeds that both were run with; times
-    only if both have the same target.
+    Every variant is compared with the first one, over their common seeds. Times are compared only
+    if both have the same target.
 
     Attributes:
         name: the variant.
-        seeds, failed, missed: number of its runs, of those that failed, and of those that did not
-            reach the target.
-        run_s: time of a complete run, with an interval that holds a further run with 90 %.
-        time_to_target_s, accuracy, goodput, ratio_to_first: NOTHING where there is no target, no
+        seeds, failed, missed: number of its runs, of failed runs, and of runs that did not reach
+            the target.
+        run_s: time of a complete run, with an interval that contains a further run with a
+            probability of 90 %.
+        time_to_target_s, accuracy, goodput, ratio_to_first: NOTHING if there is no target, no
             accuracy, or no `faults`.
-        distinguishable: whether the interval of the ratio (without a target: of the difference in
-            accuracy) excludes equality; None for the first variant and with fewer than two common
-            seeds.
+        distinguishable: whether the interval of the ratio (or, without a target, of the difference
+            in accuracy) excludes equality; None for the first variant, and with fewer than two
+            common seeds.
     """
 
     name: str
@@ -51,7 +52,7 @@ def plain_comparison(variants: Sequence[VariantResult]) -> list[dict[str, Any]]:
 
 
 def read_comparison(folder: Path) -> list[VariantResult]:
-    """Return what comparison.json in a folder says; empty if it is not there or damaged."""
+    """Return the content of comparison.json in a folder; empty if it is missing or damaged."""
     try:
         return msgspec.json.decode(read_text(folder / COMPARISON), type=list[VariantResult])
     except (OSError, ValueError, RecursionError):

@@ -1,15 +1,16 @@
-"""Which rows of metrics.parquet are the learning curve of a run.
+"""Chooses the rows of metrics.parquet that form the learning curve of a run.
 
 Every point that a script logs is a row. Several workers may log, and their values differ: each has
 its own mini-batches and, under most strategies, its own version of the parameters. The curve of a
-quantity is that of the worker with the lowest number, from its first row on; until then the curve
-is that of the lowest worker that has logged the quantity so far. So a script that logs on rank 0
-only, as most do, shows what it logs, and a curve never jumps to and fro between workers.
+quantity consists of the rows of the worker with the lowest number, from its first row on; before
+that, of the rows of the lowest worker that has logged the quantity so far. So the curve of a script
+that logs only on rank 0, as most do, has everything that it logs, and no curve jumps back and forth
+between workers.
 
 Rows without a worker are evaluations of a task. They always count.
 
-Whatever asks when a run reaches its target (`stop`, `target`, comparisons,
-advice, sweeps) looks at the values that it picks, and compares them with `Target.is_reached`.
+`stop`, `target`, comparisons, advice and sweeps use only these rows to decide when a run reaches
+its target, and compare them with `Target.is_reached`.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ _NO_WORKER: Final = np.iinfo(np.int64).max
 
 
 def curve_of(metrics: pa.Table) -> pa.Table:
-    """Return the metrics with null where a value of QUANTITIES is not on the curve of the run.
+    """Return the metrics with null for each value of QUANTITIES that is not on the run's curve.
 
-    A value that is not finite is not on the curve. Tables of other versions, in which a column is
-    missing or has another type, are returned unchanged as far as they are not understood.
+    A value that is not finite is not on the curve. In tables of other versions, columns that are
+    missing or have another type are not changed.
     """
     if "worker" not in metrics.column_names or not pa.types.is_integer(metrics["worker"].type):
         return metrics
@@ -53,10 +54,10 @@ def curve_of(metrics: pa.Table) -> pa.Table:
 def best_of(curve: pa.Table) -> dict[str, dict[str, float] | None]:
     """Return the best value of each of QUANTITIES, and when it was first reached (s).
 
-    The best accuracy is the highest, the best loss the lowest. None: there is no value.
+    The best accuracy is the highest, and the best loss is the lowest; None if there is no value.
 
     Args:
-        curve: as returned by `curve_of`.
+        curve: a curve that `curve_of` has returned.
     """
     found: dict[str, dict[str, float] | None] = {}
     for name in QUANTITIES:
@@ -73,7 +74,7 @@ def time_to_target_s(curve: pa.Table, target: Target | None) -> float | None:
     """Return the time at which a curve reaches its target, in seconds; None if it does not.
 
     Args:
-        curve: as returned by `curve_of`.
+        curve: a curve that `curve_of` has returned.
     """
     if target is None:
         return None

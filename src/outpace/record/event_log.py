@@ -1,7 +1,8 @@
-"""The record of what happens to a run: log.jsonl in its folder, one JSON object per line.
+"""The record of the events of a run: log.jsonl in its folder, one JSON object per line.
 
-Each event is told once, by what decides it. The counts of the summary, the last checkpoint in the
-status, and the rows of the trace about checkpoints and losses are computed from the events.
+Each event is recorded once, by the code that decides it. The counts of the summary, the last
+checkpoint in the status, and the rows of the trace about checkpoints and losses are computed from
+the events.
 
 Every object has these keys:
 
@@ -14,12 +15,11 @@ Every object has these keys:
     event       start, resume, launched, joined, training, policy, checkpoint, checkpoint-failed,
                 lost, restarted, began, without, scaling, scaled, answer, elastic,
                 group-restart, begin-anew, failed, finished, notice, warning or end
-    message     what happened, in words
-    fields      what else is known, by name
+    message what happened, as text fields further facts, by name
 
-The launcher is the process of the command, in which the coordinator is, too.
+The launcher is the process of the command, which also contains the coordinator.
 
-Lines are only ever appended, also when a run is resumed in its folder.
+Lines are only appended, even when a run is resumed in its folder.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ _NAME: Final = re.compile(r"(?:worker|server)-(\d+)\b")
 
 
 class _Count(int):
-    """A number that is formatted with the noun in its place, such as {workers:worker}."""
+    """A number that is formatted together with its noun, such as {workers:worker}."""
 
     def __format__(self, nouns: str) -> str:
         noun, _, several = nouns.partition("|")
@@ -86,12 +86,12 @@ class Recovery(msgspec.Struct, kw_only=True):
     """The counts of a run over all its sessions.
 
     Attributes:
-        restarts: processes that were brought back; all of them at once count as one.
-        updates_lost: iterations of workers whose gradient is not in the result of all servers,
-            although the worker had sent it, or could not send it any more.
+        restarts: number of processes that were restarted; a restart of all processes counts as one.
+        updates_lost: number of workers' iterations whose gradient is missing in the result of some
+            server, although the worker had sent it, or because it could no longer send it.
         resumed_from: the checkpoint of the last resume, below the folder of the run.
-        without: workers that were lost, and without which the run continued.
-        scalings: the numbers of workers and servers that the run continued with.
+        without: number of workers that were lost, and without which the run continued.
+        scalings: the numbers of workers and servers with which the run continued.
     """
 
     restarts: int = 0
@@ -130,24 +130,24 @@ class Recovery(msgspec.Struct, kw_only=True):
 class EventRows:
     """The rows of the trace about checkpoints, losses and restarts.
 
-    If all processes begin again, the trace goes back to a checkpoint, but for these rows.
+    If all processes begin again, the trace goes back to a checkpoint, except for these rows.
 
     Args:
         trace: takes the rows of checkpoints and resumes.
-        rows: takes the others. They may be held until the next checkpoint.
+        rows: takes the other rows, which may be held until the next checkpoint.
     """
 
     def __init__(self, trace: TraceRows, rows: TraceRows) -> None:
         self._trace, self._rows = trace, rows
-        self._began: Time = 0  # when all processes began the last time
+        self._began: Time = 0  # time when all processes last began
         self._known: list[tuple[int, dict[str, int]]] = []
-        self._lost: dict[int, Time] = {}  # workers that another process may replace: when lost
-        self._first: dict[int, int] = {}  # by worker: the iteration of its new process
-        # Of a loss for which all processes begin again, without the ends.
+        self._lost: dict[int, Time] = {}  # lost workers that may be replaced: time of the loss
+        self._first: dict[int, int] = {}  # by worker: the first iteration of its new process
+        # The rows of a loss after which all processes begin again, without their ends.
         self._begins_again: list[dict[str, int]] = []
 
     def take(self, event: str, worker: int | None, fields: Mapping[str, Any]) -> None:
-        """Write the rows that follow from an event. worker: the one that it concerns."""
+        """Write the rows that follow from an event. worker: the worker that it concerns."""
         time_ns: Time = fields.get("time_ns", 0)
         match event:
             case "checkpoint":
@@ -186,7 +186,7 @@ class EventRows:
                 self._rows.row(event, **row)
         for name in fields["lost"]:
             kind, _, number = name.rpartition("-")
-            since = max(time_ns, self._began)  # nothing was done between the two
+            since = max(time_ns, self._began)  # no iteration was done between the two
             row = {
                 "shard" if kind == "server" else "worker": int(number),
                 "iteration": fields["first"],
@@ -203,20 +203,20 @@ class EventRows:
 
 
 class EventLog:
-    """The events of one run, and what follows from them.
+    """The events of one run, and the counts that are made from them.
 
     Nothing is written before `open`, because the folder may not exist yet.
 
     Args:
-        path: of the file; None: nothing is written.
+        path: the file; None: nothing is written.
         warn: called once, with a line for the user, if the file cannot be written.
         recovery: the counts of the run until now.
 
     Attributes:
         recovery: these counts with the events of this session.
-        checkpoint: the last one.
-        elastic: the last change because nodes came or went, in words; empty: there was none.
-        generations: of processes that were started again, by name.
+        checkpoint: the last checkpoint.
+        elastic: text about the last change because nodes came or went; empty: there was none.
+        generations: the generation of each process that was started again, by name.
     """
 
     def __init__(
@@ -231,10 +231,10 @@ class EventLog:
         self.generations: dict[str, int] = {}
         self._rows: EventRows | None = None
         self._path, self._warn = path, warn
-        self._early: list[str] | None = []  # lines from before the folder was there
+        self._early: list[str] | None = []  # lines from before the folder existed
 
     def open(self) -> None:
-        """Write from now on; the folder exists."""
+        """Write to the file from now on, because the folder exists."""
         early, self._early = self._early, None
         self._write("".join(early or []))
 
@@ -248,8 +248,9 @@ class EventLog:
         """Append an event.
 
         Args:
-            event: one of those above.
-            fields: what plain JSON can hold. A time `x_ns` of the run is written as `x_s`.
+            event: one of the events listed above.
+            fields: values that plain JSON can represent. A time `x_ns` of the run is written as
+                `x_s`.
         """
         found = _NAME.fullmatch(role)
         number = None if found is None else int(found[1])
@@ -286,7 +287,7 @@ class EventLog:
             self._early.append(text)
 
     def add_text(self, event: Literal["notice", "warning"], text: str) -> None:
-        """Append a line that was printed. It concerns the process with which it begins."""
+        """Append a printed line. It concerns the process whose name it begins with."""
         found = _NAME.match(text)
         role = COORDINATOR if found is None else found[0]
         self.add(event, "warning" if event == "warning" else "info", role=role, text=text)

@@ -1,22 +1,18 @@
 """The folder of a run, which is readable at any time.
 
-    config.yaml        the resolved configuration, which `outpace simulate` accepts unchanged
-    summary.json       the results; `status` is partial until the run has ended
-    metrics.parquet    one row per evaluation, or per point that a script logged
-    trace.parquet      one row per event, see outpace.record.trace
-    timing.parquet     times of messages and computations in a real run, see outpace.record.timing
-    messages.parquet   one row per message, if the network logs messages
-    model.safetensors  the parameters under the model's own names
-    run-times.safetensors  a run-time model, if one was fitted in the run
-    checkpoints/N      states from which the run can be resumed, see outpace.record.checkpoints
-    trace/, timing/    the rows of a run with checkpoints until it is complete
-    status.json        how far the run is, until it has ended, see outpace.record.status
-    log.jsonl          what happened to the run, see outpace.record.event_log
-    run.lock           locked by the process that runs the run
-    report.html        the report
-    explain.json       what slows the run, if `outpace explain` was asked
-    files/worker-N     what the script of worker N writes to outpace.output_dir(); in a comparison
-                       also what it prints, as output.txt
+    config.yaml the resolved configuration, which `outpace simulate` accepts unchanged summary.json
+    the results; `status` is partial until the run has ended metrics.parquet one row per evaluation,
+    or per point that a script logged trace.parquet one row per event, see outpace.record.trace
+    timing.parquet times of messages and computations in a real run, see outpace.record.timing
+    messages.parquet one row per message, if the network logs messages model.safetensors the
+    parameters under the model's own names run-times.safetensors a run-time model, if one was fitted
+    in the run checkpoints/N states from which the run can be resumed, see
+    outpace.record.checkpoints trace/, timing/ the rows of a run with checkpoints, until the run is
+    complete status.json how far the run is, until it has ended, see outpace.record.status log.jsonl
+    what happened to the run, see outpace.record.event_log run.lock locked by the process that
+    carries out the run report.html the report explain.json what slows the run, if `outpace explain`
+    was run files/worker-N files that the script of worker N writes to outpace.output_dir(); in a
+    comparison also its output, as output.txt
 
 The folder of a comparison holds a folder for each run, a report about all of them, and:
 
@@ -42,7 +38,7 @@ from outpace.support.regular_files import inside, read_text, regular
 from outpace.support.replacing import replace_file, sync
 from outpace.support.yaml_files import read_yaml, write_yaml
 
-if TYPE_CHECKING:  # imported where they are used: `outpace status` needs none of them
+if TYPE_CHECKING:  # imported where they are used, because `outpace status` needs none of them
     import pyarrow as pa
     import torch
 from typing import Annotated, TypeAlias
@@ -64,17 +60,18 @@ CHECKPOINTS: Final = "checkpoints"
 COMPARISON: Final = "comparison.json"
 SWEEP: Final = "sweep.json"
 BEST: Final = "best.yaml"  # the configuration of a sweep's best candidate
-JOURNAL: Final = "study.journal"  # the study of a sweep, which is there from its begin
+JOURNAL: Final = "study.journal"  # the study of a sweep, which exists from its beginning
 ADVICE: Final = "advice.json"
 SCRIPT_FILES: Final = "files"
 SCRIPT_OUTPUT: Final = "output.txt"
-MOST_ROWS: Final = 50_000_000  # of a table; the trace of the longest runs has some millions
-# The error in the summary of a run until it has ended: a process that is killed cannot report it.
+# largest number of rows of a table; the trace of the longest runs has some millions
+MOST_ROWS: Final = 50_000_000
+# The error in the summary until the run has ended, because a killed process cannot write it.
 KILLED: Final = "the run was killed, or its folder could not be written any more"
 
 
 def require_new(path: Path, but: str = "") -> None:
-    """Raise ConfigError unless the folder is empty, but for this entry, or does not exist."""
+    """Raise ConfigError unless the folder does not exist, or is empty except for this entry."""
     try:
         if path.exists() and (not path.is_dir() or any(p.name != but for p in path.iterdir())):
             there = "; to resume the run that is there: --resume {}"
@@ -90,7 +87,7 @@ def require_new(path: Path, but: str = "") -> None:
 def files_of_scripts(path: Path) -> Iterator[None]:
     """Allow scripts to write to their folders in this one, which the run has not made yet.
 
-    If this block raises, the run does not begin, and what they wrote is removed.
+    If this block raises an error, the run does not begin, and the scripts' files are removed.
 
     Raises:
         ConfigError: if the folder is not empty.
@@ -108,7 +105,7 @@ def files_of_scripts(path: Path) -> Iterator[None]:
 
 
 def new_folder(path: Path, but: str = "") -> Path:
-    """Make the folder. Raises ConfigError if it is not empty, but for an entry of this name."""
+    """Make the folder. Raises ConfigError if it is not empty, except for an entry of this name."""
     require_new(path, but)
     try:
         path.mkdir(parents=True, exist_ok=True)
@@ -139,12 +136,12 @@ def free_folder(parent: Path, name: str) -> Iterator[Path]:
     try:
         yield path
     finally:
-        with contextlib.suppress(OSError):  # the folder is not empty
+        with contextlib.suppress(OSError):  # the folder exists and is not empty
             path.rmdir()
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write the text, completely or not at all."""
+    """Write the text, either completely or not at all."""
     replace_file(path, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
@@ -153,7 +150,7 @@ def write_config(folder: Path, config: Mapping[str, Any]) -> None:
 
 
 def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
-    """Write the summary, and wait until it is on the disk: without it no run can be resumed."""
+    """Write the summary, and wait until it is on the disk: a run without it cannot be resumed."""
     text = json.dumps(summary, indent=2, allow_nan=False) + "\n"
 
     def write(partial: Path) -> None:
@@ -164,7 +161,7 @@ def write_summary(folder: Path, summary: Mapping[str, Any]) -> None:
 
 
 def correct_summary(folder: Path, summary: Mapping[str, Any]) -> None:
-    """Write the summary over the one that is there: a full disk has no room for another file."""
+    """Overwrite the present summary, because a full disk has no room for another file."""
     text = json.dumps(summary, indent=2, allow_nan=False) + "\n"
     with open(folder / SUMMARY, "r+", encoding="utf-8", opener=inside) as file:
         file.write(text)
@@ -177,14 +174,14 @@ def write_json(path: Path, data: Any) -> None:
 
 
 def is_segment(name: str) -> bool:
-    """True if this may be the name, below the folder of a run, of a file with some of its rows."""
+    """True if this can be the name of a file with rows of a run, below the run's folder."""
     return re.fullmatch(r"(trace|timing)/[0-9]{6,18}\.parquet", name) is not None
 
 
 def table_file(path: Path) -> Path:
-    """Return the path of a file with a table. Raises OSError if it is no file that can be read.
+    """Return the path of a file with a table. Raises OSError if it cannot be read.
 
-    A small file may have so many rows that are alike that reading them would not end.
+    A small file may contain so many equal rows that reading them would take forever.
     """
     import pyarrow.parquet as pq
 
@@ -221,7 +218,7 @@ def read_summary(folder: Path, *, lenient: bool = False) -> dict[str, Any]:
     """Read the summary.
 
     Args:
-        lenient: do not check the values, of which any may have any type.
+        lenient: True: do not check the values, which may then have any type.
 
     Raises:
         ConfigError: if this is not the folder of a run, or a value has another type than Outpace
@@ -248,9 +245,9 @@ def read_summary(folder: Path, *, lenient: bool = False) -> dict[str, Any]:
 
 
 def trait(summary: Mapping[str, Any], name: str) -> bool:
-    """Return what a summary says of the strategy: whether it is in `lockstep`, has `exchanges`.
+    """Return a trait of the strategy from a summary: whether it is in `lockstep`, has `exchanges`.
 
-    Raises ConfigError if it says nothing, because an earlier version wrote it.
+    Raises ConfigError if the summary does not have the trait, because an earlier version wrote it.
     """
     found = summary.get(name)
     if not isinstance(found, bool):
@@ -274,7 +271,7 @@ class _Best(msgspec.Struct):
 
 
 class _Summary(msgspec.Struct):
-    """Values that are missing are not used."""
+    """The types of the values of a summary; missing values are not used."""
 
     status: str | None = None
     error: str | None = None

@@ -14,8 +14,8 @@ from typing import Any, Final
 from outpace.errors import ConfigError
 
 LONGEST_NAME: Final = 100  # characters
-MOST_NAMES: Final = 500  # in a run: each is a column
-_ROUNDING: Final = 1e-6  # by which a mean of accuracies may be above 1
+MOST_NAMES: Final = 500  # largest number of names in a run, because each is a column
+_ROUNDING: Final = 1e-6  # largest excess of a mean of accuracies over 1
 _COLUMN_OF: Final = {"loss": "train_loss"}
 _TAKEN: Final = {  # columns of metrics.parquet that a script cannot set
     "train_loss": "log it as `loss`",
@@ -29,12 +29,13 @@ _TAKEN: Final = {  # columns of metrics.parquet that a script cannot set
 
 
 def checked(values: Mapping[str, Any], who: str) -> dict[str, float]:
-    """Return the values that a script logs as numbers, by their column in metrics.parquet.
+    """Return the values that a script logs, as numbers by column of metrics.parquet.
 
     Args:
-        values: by the name that the script gives. A value is a number, or a tensor or an array
-            with one element. None for `loss` and `accuracy` means that they are not logged.
-        who: the worker, as errors name it.
+        values: the values, by the names that the script gives. A value is a number, or a tensor or
+            an array with one element. None for `loss` and `accuracy` means that they are not
+            logged.
+        who: name of the worker in errors.
 
     Raises:
         ConfigError: if a name cannot be a column, or a value is not a number. Values that are not
@@ -68,7 +69,7 @@ def _why_not_a_name(name: str) -> str:
 
 
 def _number(name: str, value: Any, who: str) -> float:
-    size = getattr(value, "size", None)  # of arrays; a method of tensors
+    size = getattr(value, "size", None)  # the method of arrays and of tensors
     elements = value.numel() if hasattr(value, "numel") else size if hasattr(value, "item") else 1
     if elements != 1:
         raise ConfigError(

@@ -1,8 +1,8 @@
-"""The quality of the parameters during a run: a row per evaluation, or per point of a script.
+"""The quality of the parameters during a run: a row per evaluation, or per logged point.
 
-A task is evaluated by the runtime, which calls `Metrics.add`. A script evaluates itself, and each
-of its calls of `outpace.log` becomes a row by `Metrics.log`, with the worker, its iteration, and a
-column for every other number that was logged.
+A task is evaluated by the runtime, which calls `Metrics.add`. A script evaluates its model itself,
+and `Metrics.log` makes each of its calls of `outpace.log` a row with the worker, its iteration, and
+a column for every other logged number.
 """
 
 from __future__ import annotations
@@ -33,23 +33,24 @@ METRICS: Final = pa.schema(
         ("test_loss", pa.float64()),
         ("accuracy", pa.float64()),
         ("batch_loss", pa.float64()),
-        ("worker", pa.int32()),  # that logged this point; null for an evaluation of a task
-        ("iteration", pa.int64()),  # that the worker was in; null for an evaluation of a task
+        ("worker", pa.int32()),  # worker that logged this point; null for an evaluation of a task
+        ("iteration", pa.int64()),  # iteration of the worker; null for an evaluation of a task
     ]
 )
-_LOSSES: Final = b"outpace.batch-losses"  # metadata: sum and number at the last evaluation
-_CHUNK: Final = 8192  # points that stay Python objects before they become a table
+# metadata: sum and number of batch losses at the last evaluation
+_LOSSES: Final = b"outpace.batch-losses"
+_CHUNK: Final = 8192  # number of points that are kept as Python objects before they become a table
 
 
 class Metrics:
-    """The evaluations of a run, and the points that its script logs, in order.
+    """The evaluations of a run, and the points that its scripts log, in order.
 
     Attributes:
         last: the last finite value of each of QUANTITIES.
-        observers: called with each row, as soon as its values are known; None: the row has no such
+        observers: called with each row as soon as its values are known; None if the row has no such
             value.
-        curve_observers: called with the values of a row that are on the curve of the run, if there
-            are any.
+        curve_observers: called with the values of a row that are on the curve of the run, if it has
+            such values.
     """
 
     def __init__(self) -> None:
@@ -57,11 +58,12 @@ class Metrics:
         self.observers: list[Callable[[Mapping[str, Any]], None]] = []
         self.curve_observers: list[Callable[[Mapping[str, Any]], None]] = []
         self._rows: list[dict[str, Any]] = []  # evaluations
-        self._points: list[dict[str, Any]] = []  # of scripts, that are in no table yet
-        self._tables: list[pa.Table] = []  # of earlier points
-        self._schema = METRICS  # with a column for each name that was logged
+        self._points: list[dict[str, Any]] = []  # points of scripts that are in no table yet
+        self._tables: list[pa.Table] = []  # tables of earlier points
+        self._schema = METRICS  # schema with a column for each logged name
         self._leader: dict[str, int] = {}  # by quantity: the worker of its curve
-        self._loss_sum, self._losses = 0.0, 0  # at the last evaluation
+        # sum and number of batch losses at the last evaluation
+        self._loss_sum, self._losses = 0.0, 0
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -72,7 +74,7 @@ class Metrics:
     def add(self, now: Time, updates: int, evaluation: Evaluation, totals: Totals) -> None:
         """Add a row.
 
-        `batch_loss` is the mean over the mini-batches since the last row.
+        `batch_loss` of the row is the mean over the mini-batches since the previous row.
         """
         losses = totals.losses - self._losses
         batch_loss = (totals.loss_sum - self._loss_sum) / losses if losses else None
@@ -102,11 +104,11 @@ class Metrics:
         Args:
             now: ns since the start of the run.
             values: by column, as `outpace.record.logged.checked` returns them.
-            updates, gradients: of the run so far, if they are known.
+            updates, gradients: numbers of updates and gradients of the run so far, if known.
 
         Returns:
-            What the point says about the run as a whole: None for a quantity that the point does
-            not have, or that counts only from a worker with a lower number.
+            The values of the point that are on the curve of the run: None for a quantity that the
+                point does not have, or that counts only if a worker with a lower number logs it.
 
         Raises:
             ConfigError: if there are too many different names.
@@ -140,7 +142,7 @@ class Metrics:
     # ----------------------------------------------------------------------------------
 
     def _take(self, evaluation: Evaluation, row: Mapping[str, Any]) -> None:
-        """Note the values of a row that are on the curve, and tell its observers."""
+        """Note the values of a row that are on the curve, and call the observers of the curve."""
         for name, value in asdict(evaluation).items():
             if value is not None and math.isfinite(value):
                 self.last[name] = value
@@ -183,11 +185,11 @@ class Metrics:
     def summary(self, target: Target | None = None) -> dict[str, Any]:
         """Return the part of summary.json about the quality of the result.
 
-        For a task, the values of the last evaluation. For a script, the last value of each quantity
-        on the curve of the run.
+        For a task, these are the values of the last evaluation; for a script, the last value of
+        each quantity on the curve of the run.
 
         Args:
-            target: the time at which the curve reaches it is part of the summary.
+            target: target of the curve; the summary says when the curve reaches it.
         """
         curve = curve_of(self.table())
         is_script = len(self) > len(self._rows)

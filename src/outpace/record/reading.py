@@ -1,6 +1,6 @@
 """Reads events of a trace.
 
-What is wrong with a file of a run is said in one line that names the file.
+Errors are one line that names the file of the run and what is wrong with it.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def read_rows(path: Path, names: Sequence[str], chosen: pc.Expression | None = N
         Unreadable: if the file is missing or damaged.
     """
     with reading(path):
-        # Threads and buffers that read ahead would hold most of a long trace at once.
+        # Read-ahead threads and buffers would hold most of a long trace in memory at once.
         rows = pq.read_table(
             table_file(path),
             columns=list(names),
@@ -59,10 +59,11 @@ def read_event(path: Path, event: str, names: Sequence[str]) -> Columns:
 
 
 class IterationTimes(NamedTuple):
-    """Times of each iteration and worker in s, shapes (T, N); NaN where there is none.
+    """Times of each iteration and worker in s, shapes (T, N); NaN if there is no such iteration.
 
     Args:
-        held: How long a server held the last pull, or the worker waited for others to join.
+        held: How long a server held the last pull, or how long the worker waited for others to join
+            an average.
     """
 
     started: Floats
@@ -100,7 +101,7 @@ def read_iterations(path: Path, workers: int) -> IterationTimes:
 
 
 class Unreadable(ConfigError):
-    """A file is missing or damaged. The message is one line: the file and the cause."""
+    """Raised if a file is missing or damaged; the message is one line with file and cause."""
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""Observes a run, or one process of it: writes rows of the trace and keeps running sums.
+"""Observes a run, or one of its processes: writes rows of the trace and adds up sums.
 
 Memory does not grow with the run: there are only sums and histograms.
 """
@@ -34,8 +34,8 @@ class Average(Protocol):
     """One worker's part in an all-reduce, or in an average of two.
 
     Attributes:
-        number: of the all-reduce or average in the run, from 0.
-        members: the workers that took part. In an average of two, the worker that asked comes
+        number: number of the all-reduce or average in the run, from 0.
+        members: the workers in the average. In an average of two, the worker that asked comes
             first.
         weight: number of this worker's iterations that the average contains.
         joined: time when this worker joined (ns since the start of the run).
@@ -69,7 +69,7 @@ class Recorder:
         iterations[worker] = iterations.get(worker, 0) + 1
 
     def gradient_unusable(self) -> None:
-        """Count a gradient that is not finite, or belongs to a step that GradScaler skips."""
+        """Count a gradient that is not finite, or that belongs to a step that GradScaler skips."""
         self.totals.unusable += 1
 
     def batch_loss(self, loss: float) -> None:
@@ -86,7 +86,7 @@ class Recorder:
         held: Time,
         last_shard: int = NONE,
     ) -> None:
-        held = max(0, min(held, finished - computed))  # clocks of two processes can differ
+        held = max(0, min(held, finished - computed))  # the clocks of two processes can differ
         self.totals.add_times(started, finished, computed, held)
         if last_shard == NO_SERVER:
             self.totals.skipped_pulls += 1
@@ -99,8 +99,8 @@ class Recorder:
         """Count a span that a script has marked with `outpace.untimed`.
 
         Args:
-            iteration: the worker computes its gradient before and after the span.
-            begun, ended: on the worker's clock, in ns since the start of the run.
+            iteration: the iteration whose gradient the worker computes before and after the span.
+            begun, ended: times on the worker's clock, in ns since the start of the run.
         """
         self.totals.untimed += ended - begun
 
@@ -156,11 +156,11 @@ class Recorder:
     def collective(
         self, worker: int, iteration: int, number: int, joined: Time, began: Time, ended: Time
     ) -> None:
-        """Note a collective that a script has called itself, beside the training's messages.
+        """Note a collective that a script has called itself, besides the training's messages.
 
         Args:
             iteration: the worker's present or next iteration.
-            number: of the collective among those of the script, from 0.
+            number: number of the collective among the script's collectives, from 0.
             joined: time when this worker joined (ns since the start of the run).
             began: time when all workers had joined.
             ended: time when this worker had the result.
@@ -184,7 +184,7 @@ class Recorder:
             histograms = self.totals.staleness
             try:
                 histograms[shard][staleness] += 1
-            except KeyError:  # the first one
+            except KeyError:  # the first all-reduce
                 histograms.setdefault(shard, {})[staleness] = 1
         if shard == 0:
             self._count(outcome)

@@ -1,9 +1,10 @@
-"""Requests to a running run, as files in its folder.
+"""Requests to a running run, written as files in its folder.
 
-A command writes a request under a name of its own. The process that leads the run looks for
-requests, and takes each by removing its file, so that none is done twice. The answer is an event of
-the run's log with the name of the request. The process takes plain files of its own user only. So
-whoever may write the folder may ask, on any machine that has it; no port is opened.
+A command writes a request under a unique name. The process that leads the run looks for requests,
+and takes a request by removing its file, so that no request is carried out twice. The answer is an
+event in the run's log with the name of the request. The process takes only regular files of its own
+user. So everyone who may write to the folder may send a request, on any machine that has the
+folder; no port is opened.
 """
 
 from __future__ import annotations
@@ -26,14 +27,14 @@ _MOST_BYTES: Final = 4096
 
 
 class ScaleRequest(msgspec.Struct, forbid_unknown_fields=True, omit_defaults=True):
-    """What `outpace scale` asks for; None: as it is."""
+    """The numbers of processes that `outpace scale` asks for; None: the number does not change."""
 
     servers: int | None = None
     workers: int | None = None
 
 
 def ask(folder: Path, request: ScaleRequest) -> Path:
-    """Write a request and return its file, which is there until it is taken.
+    """Write a request and return its file, which exists until the request is taken.
 
     Raises:
         ConfigError: if it cannot be written.
@@ -47,12 +48,13 @@ def ask(folder: Path, request: ScaleRequest) -> Path:
 
 
 def taken(folder: Path) -> Iterator[tuple[str, ScaleRequest | None]]:
-    """Remove the requests in the folder of a run; yield each with its name.
+    """Remove the requests in the folder of a run; yield each request with its name.
 
-    None: it cannot be read. A link, and a file of another user, is removed and passed over.
+    Yields None in place of a request that cannot be read. A link or a file of another user is
+    removed and skipped.
     """
     for path in sorted(folder.glob(_PATTERN)):
-        with contextlib.suppress(OSError):  # it was withdrawn
+        with contextlib.suppress(OSError):  # the request was withdrawn
             try:
                 with open(path, "rb", opener=inside) as file:
                     is_own = os.fstat(file.fileno()).st_uid == os.geteuid()

@@ -1,10 +1,10 @@
 """Run times from the folder of a run, or from a file of recorded run times.
 
-As the servers of a lockstep run see them, the first iteration starts at 0, and iteration i starts
-when iteration i - 1 is closed. An iteration is closed when the last shard has settled the gradients
-that count. A worker's run time lasts from the start of the iteration until its gradient has reached
-the last shard. It includes the transfers of parameters and gradient, and any delay from the
-iteration before.
+Run times as the servers of a lockstep run see them: the first iteration starts at 0, and iteration
+i starts when iteration i - 1 is closed. An iteration is closed when the last shard has settled the
+gradients that count. A worker's run time lasts from the start of the iteration until its gradient
+has reached the last shard. It includes the transfers of parameters and gradient, and any delay from
+the previous iteration.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from outpace.record.tables import NONE
 
 
 class Meaning(StrEnum):
-    """What a run time is."""
+    """The definition of a run time."""
 
     SERVER = "server"  # from the start of the iteration to the arrival of the gradient
-    COMPUTE = "compute"  # computing alone, whenever the worker started
+    COMPUTE = "compute"  # only the computation, whenever the worker started
 
 
 _SAID: Final = {
@@ -47,7 +47,7 @@ _SAID: Final = {
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """A table of run times, and their definition in words."""
+    """A table of run times, and the text of their definition."""
 
     path: Path
     times: RunTimes
@@ -55,11 +55,11 @@ class Source:
 
 
 def read_source(path: Path, of: str | None = None, workers_per_node: int | None = None) -> Source:
-    """Read run times from a run's folder, .parquet or .csv.
+    """Read run times from a run's folder, or from a .parquet or .csv file.
 
     Args:
         path: the folder or file.
-        of: `server` or `compute`, for the folder of a run; None: `server` if the strategy is
+        of: `server` or `compute`, for the folder of a run; None: `server` if the strategy is in
             lockstep.
         workers_per_node: number of consecutive workers that share a node; overrides the number
             in the source.
@@ -94,13 +94,13 @@ def _read_run(folder: Path, of: Meaning | None, workers_per_node: int | None) ->
             f"{folder}: its workers do not start iterations together, so servers cannot say how "
             f"long one took; record a run in lockstep, such as bsp, or use --of compute"
         )
-    times = "start_ns", "end_ns"  # when a push arrived, and when it was settled
+    times = "start_ns", "end_ns"  # times when a push arrived and when it was settled
     pushes = _events(folder, "push", "worker", "shard", "iteration", *times, "outcome")
     workers, said = _count(pushes["worker"]), config.get("workers")
     if isinstance(said, int):
         workers = max(workers, said)
-    # Of workers that were cut off; their times are censored. Without cut-offs, a push without a
-    # gradient stands for one that was refused, whose time is exact.
+    # Pushes of workers that were cut off, whose times are censored. Without cut-offs, a push
+    # without a gradient replaces a gradient that was refused; its time is exact.
     is_stopped: Mask = (pushes["outcome"] == "abstained") & ("cut_offs" in summary)
     if of is Meaning.SERVER:
         seconds, censored = _as_servers_saw(pushes, is_stopped, workers)
@@ -123,7 +123,7 @@ def _as_servers_saw(pushes: Columns, is_stopped: Mask, workers: int) -> tuple[Se
     """Return times and the mask of censored times, each of shape (closed iterations, workers).
 
     The time of a gradient that arrived too late is exact. The time is NaN if no gradient arrived.
-    That of a worker that stopped is censored when the iteration was closed.
+    If a worker stopped, its time is censored at the end of the iteration.
     """
     worker, shard, iteration, arrived_at, settled_at, outcome = pushes.values()
     shape, shards = (_count(iteration), workers), _count(shard)
@@ -131,7 +131,8 @@ def _as_servers_saw(pushes: Columns, is_stopped: Mask, workers: int) -> tuple[Se
     closed = np.full((shape[0], shards), NONE)
     np.maximum.at(closed, (iteration[counts], shard[counts]), settled_at[counts])
     done = (closed != NONE).all(axis=1)
-    iterations = len(done) if done.all() else int(done.argmin())  # the last may be unfinished
+    # the last iteration may be unfinished
+    iterations = len(done) if done.all() else int(done.argmin())
     ends = closed[:iterations].max(axis=1, initial=0)
     begins = np.concatenate([[0], ends[:-1]])[:iterations]
 
@@ -170,5 +171,5 @@ def _events(folder: Path, event: str, *names: str) -> Columns:
 
 
 def _count(numbers: Ints) -> int:
-    """Return the count of things that are numbered from 0."""
+    """Return the number of items that are numbered from 0."""
     return int(numbers.max(initial=-1)) + 1

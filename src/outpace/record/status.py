@@ -1,7 +1,7 @@
-"""How far a running run is: status.json in its folder.
+"""status.json in the folder of a running run: how far the run is.
 
 The process that leads the run writes the file about once a second, and removes it when the run has
-ended. It stays when that process is killed, and then says how far the run had come.
+ended. If that process is killed, the file remains and says how far the run was.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ Phase: TypeAlias = Literal["starting", "training", "restarting", "ending"]
 
 
 class ProcessStatus(msgspec.Struct, kw_only=True):
-    """One server or worker.
+    """The status of one server or worker.
 
     Attributes:
-        state: missing (it has not joined yet), joined, training, left (it takes no more part in the
-            training), finished, lost, or returning (it was lost, or ended, and is started again).
+        state: missing (it has not joined yet), joined, training, left (it has left the training),
+            finished, lost, or returning (it was lost or has ended, and is started again).
         generation: 0 for the first process of this name, higher for one that has replaced it.
-        iteration: how many a worker has completed; None for a server.
-        quiet_s: since when it has reported nothing new; None if it never has.
-        node: on which it is; None if all processes are on the machine that leads the run, or it is
-            not known yet.
+        iteration: number of iterations that a worker has completed; None for a server.
+        quiet_s: seconds since its last new report; None if it has never reported.
+        node: name of its node; None if all processes are on the machine that leads the run, or if
+            the node is not known yet.
     """
 
     name: str
@@ -46,11 +46,11 @@ class CheckpointStatus(msgspec.Struct, kw_only=True):
     """The checkpoints of a run.
 
     Attributes:
-        number: of the last one; 0: there is none yet.
-        time_s: of the run, when it was taken.
-        written: when it was complete, in seconds since the epoch; None if an earlier session of
-            the run has written it.
-        failure: why the last one that was due is missing.
+        number: number of the last checkpoint; 0: there is none yet.
+        time_s: time of the run when it was taken.
+        written: when it was complete, in seconds since the epoch; None if an earlier session of the
+            run wrote it.
+        failure: why the last checkpoint that was due is missing.
     """
 
     number: int = 0
@@ -63,19 +63,21 @@ class Status(msgspec.Struct, kw_only=True):
     """How far a run is.
 
     Attributes:
-        process, host: of the process that leads the run.
-        since: when that process began with the run, in seconds since the epoch.
-        at: when this was written, in seconds since the epoch.
-        waits_for: in words; empty if it waits for nothing in particular.
-        time_s: of the run.
-        share: of the run that is done, from 0 to 1, if the configuration says when it ends.
-        iterations: how many the slowest worker has completed.
-        most_iterations: how many each worker is to complete, if that is set.
-        gradients: applied so far; gradients_per_s: the rate over the last seconds.
-        checkpoints: None if the run takes none.
-        restarts, updates_lost, resumed_from: as in summary.json.
-        elastic: the last change because nodes came or went, with its reason, and with "not done"
-            and why if the run could not have it; empty if there was none.
+        process, host: id and host of the process that leads the run.
+        since: when that process began to lead the run, in seconds since the epoch.
+        at: when this status was written, in seconds since the epoch.
+        waits_for: text that says what the run waits for; empty if it waits for nothing in
+            particular.
+        time_s: time of the run.
+        share: completed share of the run, from 0 to 1, if the configuration says when the run ends.
+        iterations: number of iterations that the slowest worker has completed.
+        most_iterations: number of iterations that each worker must complete, if it is set.
+        gradients: number of gradients applied so far; gradients_per_s: the rate over the last
+            seconds.
+        checkpoints: the checkpoints; None if the run takes none.
+        restarts, updates_lost, resumed_from: see summary.json.
+        elastic: text about the last change because nodes came or went, with its reason, and with
+            "not done" and the cause if the run could not make the change; empty if there was none.
     """
 
     version: int = 1
@@ -107,7 +109,7 @@ def write_status(folder: Path, status: Status) -> None:
 
 
 def read_status(folder: Path) -> Status | None:
-    """Return the last status of the run in this folder; None if there is none to be read."""
+    """Return the last status of the run in this folder; None if there is no readable one."""
     try:
         found = msgspec.json.decode(read_text(folder / STATUS), type=Status)
         return found if _is_finite(msgspec.to_builtins(found)) else None
@@ -116,12 +118,12 @@ def read_status(folder: Path) -> Status | None:
 
 
 def _is_finite(data: Any) -> bool:
-    """True if the numbers in plain data are such as a run has."""
+    """True if all numbers in plain data are finite and of possible size."""
     if isinstance(data, dict | list):
         return all(map(_is_finite, data.values() if isinstance(data, dict) else data))
     return not isinstance(data, int | float) or abs(data) < _MOST
 
 
 def remove_status(folder: Path) -> None:
-    """Remove the file: the run has ended, and its summary says how. Raises OSError."""
+    """Remove the file because the run has ended; its summary says how. Raises OSError."""
     (folder / STATUS).unlink(missing_ok=True)

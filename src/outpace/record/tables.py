@@ -2,8 +2,8 @@
 
 A Parquet file can be read only when it is complete. So a run with checkpoints writes its rows in
 segments, `trace/000001.parquet` and so on: a checkpoint completes the present segment, and names
-all segments until then. They are joined when the run ends, and stay until it is complete, so that
-it can be resumed.
+all segments until then. The segments are joined when the run ends, and kept until the run is
+complete, so that it can be resumed.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from outpace.support.replacing import PARTIAL, partial_of, replace_file, sync
 from outpace.support.units import Time
 
 NONE: Final = -(2**63)  # a null among the integers
-CHUNK: Final = 1 << 15  # rows of a row group
+CHUNK: Final = 1 << 15  # number of rows of a row group
 Table: TypeAlias = np.ndarray[tuple[int, ...], np.dtype[np.int64]]
 
 
@@ -35,10 +35,10 @@ class RunTable:
     """The rows of one table of a run.
 
     Args:
-        schema: of the table. Columns of words are dictionaries.
-        words: of these columns; an integer in a row is the index of a word.
-        path: of the file; None: the rows stay in memory. It is made with the first row group, when
-            the folder of the run exists.
+        schema: schema of the table. Columns of texts are dictionaries.
+        words: texts of these columns; an integer in a row is the index of a text.
+        path: path of the file; None: the rows are kept in memory. The file is made with the first
+            row group, when the folder of the run exists.
         in_segments: True if the run takes checkpoints.
     """
 
@@ -52,12 +52,12 @@ class RunTable:
     ) -> None:
         self._schema, self._words = schema, words
         self._path, self._in_segments = path, in_segments
-        self._segments: list[str] = []  # that are complete, below the folder of the run
+        self._segments: list[str] = []  # complete segments, below the folder of the run
         self._waiting: list[Table] = []  # rows that are in no batch yet
-        self._rows = 0  # how many
-        self._batches: list[pa.RecordBatch] = []  # of a table in memory
+        self._rows = 0  # number of these rows
+        self._batches: list[pa.RecordBatch] = []  # batches of a table in memory
         self._writer: pq.ParquetWriter | None = None
-        self._partial: Path | None = None  # the file that it writes
+        self._partial: Path | None = None  # the file that the writer writes
         self._has_failed = False
 
     def add(self, rows: Table) -> None:
@@ -77,25 +77,25 @@ class RunTable:
 
         Raises:
             RunError: if it cannot be written, so that rows are lost.
-            OSError: if it cannot be made durable.
+            OSError: if it cannot be written to the disk.
         """
         path = self._place
         if self._rows or self._writer is not None:
             self._complete()
-            if path.exists():  # else a row could not be written before
+            if path.exists():  # otherwise an earlier row could not be written
                 sync(path)
                 sync(path.parent)
                 self._segments.append(f"{path.parent.name}/{path.name}")
         return tuple(self._segments)
 
     def go_back(self, named: Sequence[str], last: Time) -> None:
-        """Go back to a checkpoint.
+        """Reset the table to a checkpoint.
 
-        Processes of a real run report their rows a little later, so a segment may have rows with a
-        time after the checkpoint, which are removed.
+        Processes of a real run report their rows with a delay, so a segment may have rows with
+        times after the checkpoint; these are removed.
 
         Args:
-            named: the segments of the checkpoint, of which some may be of other tables.
+            named: the segments of the checkpoint; some may belong to other tables.
             last: the time of the checkpoint (ns).
 
         Raises:
@@ -121,7 +121,7 @@ class RunTable:
                 sync(path)
 
     def close(self) -> None:
-        """Complete the file. Raises OSError, and RunError as `cut`."""
+        """Complete the file. Raises OSError, and RunError like `cut`."""
         if self._path is None:
             return
         if self._in_segments:
@@ -131,24 +131,24 @@ class RunTable:
             self._complete()
 
     def remove_segments(self) -> None:
-        """Remove the segments, after `close`, of a run that is complete."""
+        """Remove the segments of a complete run, after `close`."""
         if self._path is not None:
             shutil.rmtree(self._path.with_suffix(""), ignore_errors=True)
 
     def table(self) -> pa.Table:
-        """Return all rows; of a table with a file after `close`."""
+        """Return all rows; if the table has a file, only after `close`."""
         if self._path is not None:
             return pq.read_table(regular(self._path))
         self._write()
         return pa.Table.from_batches(self._batches, self._schema)
 
     def batches(self) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of the segments that are complete. Raises OSError."""
+        """Yield the rows of the complete segments. Raises OSError."""
         return _batches(self._paths, self._schema)
 
     @property
     def _paths(self) -> list[Path]:
-        """The files of the segments that are complete."""
+        """The files of the complete segments."""
         assert self._path is not None
         return [self._path.parent / name for name in self._segments]
 
@@ -162,7 +162,7 @@ class RunTable:
         return self._path.with_suffix("") / f"{last + 1:06d}.parquet"
 
     def _write(self) -> None:
-        """Make a batch of the rows that wait, and write it. Raises RunError the first time."""
+        """Write the waiting rows as a batch. Raises RunError the first time it fails."""
         batches = []
         if self._rows:
             rows, self._waiting, self._rows = np.concatenate(self._waiting), [], 0
@@ -180,7 +180,7 @@ class RunTable:
                     self._writer.write_batch(batch)
 
     def _complete(self) -> None:
-        """Write the rest of the present file, and give it its name. Raises RunError."""
+        """Write the rest of the present file and give it its final name. Raises RunError."""
         self._write()
         with self._failing():
             if self._writer is not None and self._partial is not None:
@@ -189,7 +189,7 @@ class RunTable:
         self._drop_present()
 
     def _drop_present(self) -> None:
-        """Forget the rows that are in no complete file."""
+        """Forget the rows that are not in a complete file."""
         self._waiting, self._rows, self._writer = [], 0, None
         if self._partial is not None:
             self._partial.unlink(missing_ok=True)
@@ -197,7 +197,7 @@ class RunTable:
 
     @contextmanager
     def _failing(self) -> Iterator[None]:
-        """Drop the rows if they cannot be written, and all later ones. Raises RunError."""
+        """Drop the rows, and all later ones, if writing fails in this block. Raises RunError."""
         try:
             yield
         except OSError as error:
@@ -240,7 +240,7 @@ def _batches(segments: Sequence[Path], schema: pa.Schema) -> Iterator[pa.RecordB
 
 def _batch_of(rows: Table, schema: pa.Schema, words: Mapping[str, Sequence[str]]) -> pa.RecordBatch:
     """Return a batch of rows of integers, in which NONE stands for null."""
-    columns = rows.T.copy()  # each column in one piece of memory
+    columns = rows.T.copy()  # so that each column is contiguous in memory
     nulls = columns == NONE
     columns[nulls] = 0
     found = []

@@ -1,61 +1,59 @@
-"""When the messages and computations of a real run happened: `timing.parquet`.
+"""Times of the messages and computations of a real run: `timing.parquet`.
 
 One row per request of a worker to a server (`probe`, `push`, `pull`), per synchronization of
 workers without servers (`all-reduce`, `exchange`) and per span of computation (`compute`,
 `stopped`, `untimed`). The rows are in no particular order, and are not part of the trace's digest.
 
-All times are in ns since the start of the run, each in the clock of one process (CLOCK_MONOTONIC
-minus the start of the run, as that process knows it). The clocks of two processes may differ. For
+All times are in ns since the start of the run, each by the clock of one process (CLOCK_MONOTONIC
+minus the start of the run as that process knows it). The clocks of two processes may differ. For
 one request, with offset = server's clock - worker's clock:
 
     received_ns - sent_ns     = transit of the request + offset
     arrived_ns - answered_ns  = transit of the answer - offset
     round trip                = (arrived_ns - sent_ns) - (answered_ns - received_ns)
 
-so ((received_ns - sent_ns) - (arrived_ns - answered_ns)) / 2 is the offset with an error of at most
-half the round trip: take it where the round trip is the shortest, as NTP does (RFC 5905, section
-8). Times before the start of the run, those of the probe, are negative.
+So ((received_ns - sent_ns) - (arrived_ns - answered_ns)) / 2 is the offset with an error of at most
+half the round trip. Use the request with the shortest round trip, as NTP does (RFC 5905, section
+8). Times before the start of the run, such as times of the probe, are negative.
 
-| column | clock | meaning for probe, push and pull |
-|---|---|---|
-| what | | `push`: with or without the pull in the same message. `pull`: a pull alone |
-| worker | | the worker of the request |
-| server | | the server of the request; -1 where there is none |
-| partner | | null; the other worker of an `exchange` |
-| iteration | | of the worker; for a probe its number for this server, from 0 |
-| sent_bytes | | tensor bytes of the request |
-| answer_bytes | | tensor bytes of the answer; 0 if there is none |
-| sent_ns | worker | the request begins to be given to the socket |
-| sent_end_ns | worker | all of it has been given to the socket; ZeroMQ's thread may still send |
-| received_after_ns | server | the last piece of the request came after this time |
-| received_first_ns | server | the first piece (of up to 1 MiB) has been read |
-| received_ns | server | the last piece has been read, before it is decoded |
-| begun_ns | server | the shard begins to handle the request |
-| done_ns | server | the shard has handled it, with the update if it has caused one |
-| released_ns | server | the shard has returned the answer: the policy holds it no longer |
-| answer_begun_ns | server | the parameters of the answer begin to be read |
-| answered_ns | server | the answer begins to be given to the socket |
-| answered_end_ns | server | all of it has been given to the socket |
-| arrived_after_ns | worker | the last piece of the answer came after this time |
-| arrived_first_ns | worker | the first piece of the answer has been read |
-| arrived_ns | worker | the last piece of the answer has been read, before it is decoded |
+| column | clock | meaning for probe, push and pull | |---|---|---| | what | | `push`: with or
+without the pull in the same message. `pull`: a pull alone | | worker | | the worker of the request
+| | server | | the server of the request; -1 where there is none | | partner | | null; the other
+worker of an `exchange` | | iteration | | of the worker; for a probe its number for this server,
+from 0 | | sent_bytes | | tensor bytes of the request | | answer_bytes | | tensor bytes of the
+answer; 0 if there is none | | sent_ns | worker | the request begins to be given to the socket | |
+sent_end_ns | worker | the whole request has been given to the socket; ZeroMQ's thread may still
+send | | received_after_ns | server | the last piece of the request arrived after this time | |
+received_first_ns | server | the first piece (of up to 1 MiB) has been read | | received_ns | server
+| the last piece has been read, before it is decoded | | begun_ns | server | the shard begins to
+handle the request | | done_ns | server | the shard has handled the request, including an update
+that it has caused | | released_ns | server | the shard has returned the answer: the policy does not
+hold it any more | | answer_begun_ns | server | the parameters of the answer begin to be read | |
+answered_ns | server | the answer begins to be given to the socket | | answered_end_ns | server |
+the whole answer has been given to the socket | | arrived_after_ns | worker | the last piece of the
+answer arrived after this time | | arrived_first_ns | worker | the first piece of the answer has
+been read | | arrived_ns | worker | the last piece of the answer has been read, before it is decoded
+|
 
-ZeroMQ's thread receives while Python is busy, so a message may have been there for some time when
-it is read. `received_after_ns` and `arrived_after_ns` bound that time: the process found its
-sockets empty then, or began to wait for them. If the process was waiting when the message came, the
-two times are equal up to some microseconds; if it was busy, the message came in between.
+ZeroMQ's thread receives while Python is busy, so a message may have arrived some time before it is
+read. `received_after_ns` and `arrived_after_ns` bound that time: at them the process found its
+sockets empty, or began to wait for them. If the process was waiting when the message arrived, the
+bound and the time of reading are equal up to some microseconds; if it was busy, the message arrived
+between them.
 
-A span has sent_ns (its begin) and arrived_ns (its end) in the worker's clock. `stopped` is a
-computation that was cut off, `untimed` one that belongs to no iteration (`outpace.untimed`); a
-`compute` in which it lies begins later by its length. An `all-reduce` has, all in the worker's
-clock, sent_ns (the worker joins), begun_ns and done_ns (the communication thread begins, and has
-the sum) and arrived_ns (the training has the result), and sent_bytes, the size of the value. A
-`probe` without a server is such an all-reduce. An `exchange` has sent_ns (the worker asks for a
-partner), begun_ns (the communication thread sends), done_ns (the partner's parameters have
-arrived), arrived_ns (they have been averaged) and the bytes of both ways.
+A span has sent_ns (its beginning) and arrived_ns (its end) by the worker's clock. `stopped` is a
+computation that was cut off. `untimed` is a span that belongs to no iteration (`outpace.untimed`);
+if it is within a `compute`, the recorded beginning of the `compute` is later by its length. An
+`all-reduce` has, all by the worker's clock, sent_ns (the worker joins), begun_ns and done_ns (the
+communication thread begins, and has the sum) and arrived_ns (the training has the result), and
+sent_bytes, the size of the value. A `probe` without a server is such an all-reduce. An `exchange`
+has sent_ns (the worker asks for a partner), begun_ns (the communication thread sends), done_ns (the
+partner's parameters have arrived), arrived_ns (they have been averaged) and the bytes in both
+directions.
 
-A null is unknown: there was no answer, or the run ended before it. Of long runs some iterations
-are left out, and so are some if they are short (but no `probe` and no `untimed`), see `Sampling`.
+A null means unknown: there was no answer, or the run ended before it. In long runs, and if
+iterations are short, some iterations are left out (but no `probe` and no `untimed`), see
+`Sampling`.
 """
 
 from __future__ import annotations
@@ -106,25 +104,26 @@ _KEY: Final = [SCHEMA.names.index(name) for name in ("what", "worker", "server",
 _SENT, _RECEIVED = SCHEMA.names.index("sent_ns"), SCHEMA.names.index("received_ns")
 _OF_SERVERS: Final = list(range(_SENT + 2, SCHEMA.names.index("arrived_after_ns")))
 _OF_WORKERS: Final = [_SENT, _SENT + 1, *range(_OF_SERVERS[-1] + 1, WIDTH)]
-_BLOCK: Final = 64  # consecutive iterations that are recorded together
-_ROWS_IN_FULL: Final = 1 << 15  # of requests, all processes together
-# Iterations per second that a worker records, and all workers together. Recording one takes a
-# worker and a server some 10 microseconds each, so this is about 1 % of a server's time.
+_BLOCK: Final = 64  # number of consecutive iterations that are recorded together
+_ROWS_IN_FULL: Final = 1 << 15  # largest number of requests of all processes together
+# Iterations per second that one worker and all workers together record at most. Recording an
+# iteration takes a worker and a server some 10 microseconds each, so this is about 1 % of a
+# server's time.
 _MOST_PER_S, _LEAST_PER_S, _PER_S = 256, 16, 1024
-_JOINED_AT_ONCE: Final = 1 << 13  # rows that wait before they are joined
-_MOST_WAITING: Final = 1 << 16  # rows that wait for the other process's
+_JOINED_AT_ONCE: Final = 1 << 13  # number of rows that wait before they are joined
+_MOST_WAITING: Final = 1 << 16  # number of rows that wait for the other process's rows
 
 
 @dataclass(frozen=True, slots=True)
 class Sampling:
     """The iterations of a run that are recorded.
 
-    All below `all_until`, L. From there on, of the blocks of 64 iterations in L to 2 L those whose
-    number is a multiple of 2, in 2 L to 4 L of 4, and so on: L/2 iterations each time that the run
-    is twice as long.
+    All iterations below `all_until` = L are recorded. From L to 2 L, blocks of 64 iterations are
+    recorded if their number is a multiple of 2; from 2 L to 4 L, if it is a multiple of 4, and so
+    on. So each doubling of the length of the run adds L/2 recorded iterations.
 
-    Of these, a worker leaves out more if its iterations are short: it records blocks of 16, after
-    the first 256 iterations at most `most_per_s` iterations per second.
+    If its iterations are short, a worker leaves out more of them: after the first 256 iterations it
+    records, in blocks of 16, at most `most_per_s` iterations per second.
     """
 
     all_until: int
@@ -151,7 +150,8 @@ def timing_table(path: Path | None = None, *, in_segments: bool = False) -> RunT
 class Timing:
     """The rows of a run, to which its processes add. Two halves of a request become one row.
 
-    Memory is bounded: rows are handed on in batches, and a half that waits too long alone.
+    Memory is bounded: rows are passed on in batches, and a half that waits too long is passed on
+    alone.
 
     Args:
         take: takes rows of SCHEMA as integers, NONE for null.
@@ -160,15 +160,16 @@ class Timing:
     def __init__(self, take: Callable[[Table], None]) -> None:
         self._take = take
         self._waiting: list[Table] = []
-        self._count = self._joined = 0  # rows that wait; those of them that were joined before
+        self._count = self._joined = 0  # rows that wait; rows among them that were joined before
 
     def add(self, table: Table) -> None:
         """Take rows of SCHEMA as integers, NONE for null.
 
-        A worker gives a request's columns in its clock, a server those in its own.
+        A worker gives the columns of a request that are by its clock, a server the columns by its
+        own clock.
 
         Raises:
-            ValueError: they cannot be rows.
+            ValueError: if they cannot be rows.
         """
         if table.ndim != 2 or table.shape[1] != WIDTH:
             raise ValueError(f"rows must have {WIDTH} numbers, not the shape {table.shape}")
@@ -183,25 +184,25 @@ class Timing:
             self._join(_MOST_WAITING)
 
     def hand_on(self) -> None:
-        """Hand on the rows that wait, but not halves whose other half may come."""
+        """Pass on the waiting rows, except halves whose other half may still arrive."""
         self._join(_MOST_WAITING)
 
     def forget(self) -> None:
-        """Drop the rows that wait: the processes that had the other halves are gone."""
+        """Drop the waiting rows, because the processes with the other halves have ended."""
         self._waiting, self._count, self._joined = [], 0, 0
 
     def flush(self) -> None:
-        """Hand on all rows that wait, also halves without the other half."""
+        """Pass on all waiting rows, including halves without the other half."""
         self._join(0)
 
     def _join(self, most: int) -> None:
-        """Hand on whole rows, and the oldest halves until `most` are left."""
+        """Pass on whole rows, and the oldest halves until `most` are left."""
         if not self._count:
             return
         table = np.concatenate(self._waiting)
         is_half = _of_servers(table)
         whole, halves = [table[~is_half]], table[is_half]
-        # In order of the key, the worker's half before the server's; otherwise as they came.
+        # Sorted by key, the worker's half before the server's; otherwise in the order of arrival.
         is_servers = (halves[:, _SENT] == NONE).astype(np.int64)
         order = np.lexsort((is_servers, *(halves[:, place] for place in reversed(_KEY))))
         keys, sides = halves[order][:, _KEY], is_servers[order]
@@ -221,10 +222,10 @@ class Timing:
 
 
 def require_own(table: Table, name: str) -> None:
-    """Check that the rows give only what the process `name` knows.
+    """Check that the rows contain only data that the process `name` can have.
 
     Raises:
-        ValueError: they are about another process, or have its columns.
+        ValueError: if they are about another process, or have its columns.
     """
     kind, _, number = name.rpartition("-")
     if not (table[:, SCHEMA.names.index(kind)] == int(number)).all():
@@ -238,7 +239,7 @@ def require_own(table: Table, name: str) -> None:
 
 
 def _of_servers(table: Table) -> Any:
-    """Return which rows are of requests to servers."""
+    """Return which rows are about requests to servers."""
     return (table[:, 0] <= PULL) & (table[:, SCHEMA.names.index("server")] >= 0)
 
 
@@ -246,13 +247,13 @@ def read_timing(folder: Path) -> pa.Table:
     """Return the times of a real run from its folder; columns: SCHEMA.
 
     Raises:
-        Unreadable: there is no such file, or it cannot be read.
+        Unreadable: if there is no such file, or it cannot be read.
     """
     path = folder / TIMING
     if not path.exists():
         raise Unreadable(
             f"{path}: there is no such file: only real runs have one (outpace run, outpace serve), "
-            "and those of early versions have none"
+            "and real runs of early versions have none"
         )
     with reading(path):
         return read_table(path).select(SCHEMA.names).cast(SCHEMA)

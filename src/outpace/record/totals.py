@@ -16,9 +16,9 @@ class Totals(msgspec.Struct, array_like=True):
     """Running sums of a run, or of one process in it. Times are in ns, summed over workers."""
 
     iterations: dict[int, int] = {}  # worker -> gradients computed
-    applied: int = 0  # whole gradients, as counted by shard 0
+    applied: int = 0  # number of whole gradients, as counted by shard 0
     dropped: int = 0
-    abstained: int = 0  # pushes without a gradient, except skipped ones
+    abstained: int = 0  # number of pushes without a gradient, except skipped pushes
     unusable: int = 0  # gradients that were not finite, or belonged to a skipped step
     skipped_pushes: int = 0
     skipped_pulls: int = 0
@@ -27,7 +27,7 @@ class Totals(msgspec.Struct, array_like=True):
     compute: int = 0
     communicate: int = 0
     wait: int = 0
-    untimed: int = 0  # computation of scripts that is no part of an iteration (ns)
+    untimed: int = 0  # computation of scripts that is not part of an iteration (ns)
     loss_sum: float = 0.0  # sum over all mini-batches
     losses: int = 0
     closed: int = 0  # iterations that were cut off, all workers together
@@ -35,12 +35,12 @@ class Totals(msgspec.Struct, array_like=True):
     open: int = 0  # duration of the closed iterations (ns)
     messages: int = 0  # pushes, pulls, replies and acknowledgements, each per shard
     bytes_sent: int = 0  # size of the tensors sent
-    all_reduces: int = 0  # completed
+    all_reduces: int = 0  # number of completed all-reduces
     joined: int = 0  # number of pairs (worker, all-reduce)
     windows: int = 0  # iterations of workers that were in all-reduces
     reducing: int = 0  # ns from joining to the result
     overlapped: int = 0  # part of `reducing` in which the worker was computing (ns)
-    collectives: int = 0  # of scripts, beside those that exchange gradients
+    collectives: int = 0  # collectives of scripts, besides those that exchange gradients
     collecting: int = 0  # ns from joining them to the result
 
     def add(self, other: Totals) -> None:
@@ -53,7 +53,7 @@ class Totals(msgspec.Struct, array_like=True):
                 setattr(self, name, mine + theirs)
 
     def copy(self) -> Totals:
-        """Return a copy, which does not change with these sums."""
+        """Return a copy that does not change with these sums."""
         return deepcopy(self)
 
     def add_times(
@@ -111,7 +111,7 @@ class Totals(msgspec.Struct, array_like=True):
         }
 
     def require_trained(self) -> None:
-        """Raise DivergenceError if gradients were computed and none of them could be used."""
+        """Raise DivergenceError if gradients were computed but none could be used."""
         if self.unusable and not self.applied:
             raise DivergenceError(
                 f"nothing was trained: none of the {self.unusable:,} gradients could be used, "
@@ -129,7 +129,7 @@ class Totals(msgspec.Struct, array_like=True):
 
 
 def _add(mine: dict[int, Any], theirs: Mapping[int, Any]) -> None:
-    """Add numbers, or dictionaries of them, by key."""
+    """Add numbers, or dictionaries of numbers key by key."""
     for key, value in theirs.items():
         if isinstance(value, dict):
             _add(mine.setdefault(key, {}), value)

@@ -7,32 +7,35 @@ The trace is one table with a row per event. Times are in ns since the start of 
   `shard`, and held_ns is the time that the worker waited for others to join.
 - `push`: a gradient reached `shard` at start_ns and got its `outcome` at end_ns. It was computed
   from `version` and applied `staleness` updates later.
-- `pull`: a pull reached `shard` at start_ns and was answered at end_ns (null: never) at `clock`
-  with `version`. `reason`, `lead` and `bound` are the policy's decision when the pull arrived;
-  `released_by` is the worker whose push or leaving ended the wait (null: no wait).
+- `pull`: a pull reached `shard` at start_ns and was answered at end_ns (null: it was not) at
+  `clock` with `version`. `reason`, `lead` and `bound` are the policy's decision when the pull
+  arrived; `released_by` is the worker whose push or leaving ended the wait (null: no wait).
 - `cut-off`: an iteration that started at start_ns was closed for all workers at end_ns, with
   `clock` gradients. The scheduler had waited for `bound` gradients (null: any number) or until
   computed_ns (null: any time).
 - `all-reduce`: after this iteration a worker joined the all-reduce number `version` at start_ns;
-  all had joined at computed_ns, and the worker had the result at end_ns. `clock` workers took
-  part. For gossip: the worker asked for a partner, both were free, both had the mean.
+  all had joined at computed_ns, and the worker had the result at end_ns. `clock` workers took part.
+  With gossip, the three times are: the worker asked for a partner, both were free, both had the
+  mean.
 - `collective`: in or before this iteration a worker's script joined its own collective number
   `version` at start_ns, such as a barrier of torch.distributed; all had joined at computed_ns, and
   the worker had the result at end_ns.
 - `checkpoint`: a checkpoint with the number `version` has the state of the run at start_ns, which
-  is also end_ns, after `clock` updates. One from which the run was resumed has no row.
+  is also end_ns, after `clock` updates. A checkpoint from which the run was resumed has no row.
 - `restart`: `worker` or `shard` was lost at start_ns, and its successor began at end_ns with this
-  iteration. If all processes began again, they did so from the checkpoint with the number
-  `version`, and what had taken held_ns was repeated, but for the work of `clock` scripts that began
-  anew (null: none). Without worker and shard: the run was ended, and resumed from that checkpoint.
+  iteration. If all processes began again, they began from the checkpoint with the number `version`,
+  and work that had taken held_ns was repeated, except for `clock` scripts that began from their
+  start (null: none). A row without worker and shard means that the run was ended, and resumed from
+  that checkpoint.
 - `loss`: `worker` was lost at start_ns, which is also end_ns, and the run continued without it.
 
-A scheduler that lets workers through (`Policy.scheduler`) is the shard after the last
-server; summary.json gives its number as `scheduler_shard`. It receives only pulls, and an
-iteration's `shard` and held_ns refer to it.
+The scheduler of `Policy.scheduler` is the shard after the last server; summary.json gives its
+number as `scheduler_shard`. It receives only pulls, and an iteration's `shard` and held_ns refer to
+it.
 
-Rows are packed integers that are handed on in chunks, so memory does not grow with the run. The
-digest is over the integers of all columns: it depends on the events and not on how they are stored.
+Rows are packed integers that are passed on in chunks, so memory does not grow with the run. The
+digest is computed from the integers of all columns: it depends on the events and not on how they
+are stored.
 """
 
 from __future__ import annotations
@@ -52,8 +55,8 @@ from outpace.sync.decision import Reason
 from outpace.sync.observer import Outcome
 
 _SPAN: Final = ("iteration", "start_ns", "end_ns")
-# The columns of the row of each event. The index of an event is in files and in messages: new ones
-# come at the end.
+# The columns of the row of each event. Files and messages contain the index of an event: add new
+# events at the end.
 _COLUMNS: Final = {
     "iteration": ("worker", "shard", *_SPAN, "computed_ns", "held_ns"),
     "push": ("worker", "shard", *_SPAN, "version", "staleness", "outcome"),
@@ -108,7 +111,8 @@ _PLACES: Final = [  # by event: the indices of its columns in the table
     np.array([0, *map(SCHEMA.names.index, columns)]) for columns in _COLUMNS.values()
 ]
 _PACKED: Final = [Struct(f"{len(places)}q") for places in _PLACES]
-# Each takes the event and its columns in order, and returns the packed row: half the time of `row`.
+# Each function takes the event and its columns in order, and returns the packed row, in half the
+# time of `row`.
 pack_iteration: Final = _PACKED[ITERATION].pack
 pack_push: Final = _PACKED[PUSH].pack
 pack_pull: Final = _PACKED[PULL].pack
@@ -126,10 +130,10 @@ def unpacked(row: bytes) -> dict[str, int]:
 
 
 class TraceRows:
-    """Takes records as packed rows and hands them on in chunks, each a table of integers.
+    """Takes records as packed rows and passes them on in chunks, each as a table of integers.
 
     Attributes:
-        append: appends a packed row, to be handed on with later ones of `row` and `extend`.
+        append: appends a packed row, which is passed on with later rows of `row` and `extend`.
     """
 
     def __init__(self, take: Callable[[Table], None]) -> None:
@@ -150,7 +154,7 @@ class TraceRows:
         self._hand_on_chunks()
 
     def flush(self) -> None:
-        """Hand on the rows that are still buffered."""
+        """Pass on the rows that are still buffered."""
         if self._rows:
             table = _table(self._rows)
             self._rows.clear()
@@ -208,14 +212,14 @@ class Trace(TraceRows):
         return () if self.table is None else self.table.cut()
 
     def go_back(self, segments: Sequence[str], last: Time) -> None:
-        """Go back to a checkpoint; see `RunTable.go_back`. Raises OSError."""
+        """Reset the trace to a checkpoint; see `RunTable.go_back`. Raises OSError."""
         self._rows.clear()
         assert self.table is not None
         self.table.go_back(segments, last)
         self.take_up(self.table.batches())
 
     def take_up(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Begin the digest anew, with the rows that an earlier session of the run has stored."""
+        """Begin the digest again, with the rows that an earlier session of the run has stored."""
         self._hash = hashlib.sha256()
         for batch in batches:
             self._hash.update(integers_of(batch, _WORDS).tobytes())

@@ -1,9 +1,10 @@
-"""Experiment trackers: their interface, and what feeds them with the rows of metrics.parquet.
+"""Experiment trackers: their interface, and the code that sends them rows of metrics.parquet.
 
 Workers are at different iterations, so their points arrive out of order, and some trackers drop
-points whose step does not increase. So the step of a point is the worker's iteration (of a task:
-the number of updates), but at least one more than the last step; and `iteration` is among the
-values. Names of other workers than worker 0 begin with `worker-N/`, so that each has its own curve.
+points whose step does not increase. So the step of a point is the worker's iteration (for a task:
+the number of updates), but at least one more than the last step; `iteration` is one of the values.
+The names of values of other workers than worker 0 begin with `worker-N/`, so that each worker has
+its own curve.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from typing import Any, Final, Protocol, runtime_checkable
 from outpace.errors import ConfigError
 from outpace.support.user_code import brief, load_target
 
-_LONGEST: Final = 500  # characters of an error
+_LONGEST: Final = 500  # largest number of characters of an error
 
 
 @runtime_checkable
@@ -31,12 +32,12 @@ class Tracker(Protocol):
         """Take a point of the run.
 
         Args:
-            values: by name. `time_s` is the time of the run.
-            step: greater than that of the point before.
+            values: the values, by name. `time_s` is the time of the run.
+            step: greater than the step of the previous point.
         """
 
     def finish(self, status: str, /) -> None:
-        """The run has ended. status: `complete`, `partial` or `failed`, as in summary.json."""
+        """Note that the run has ended. status: `complete`, `partial` or `failed`."""
 
 
 def require_tracker(given: object) -> Tracker:
@@ -64,7 +65,7 @@ def trackers_of(
         targets: the key `trackers` of its configuration.
         given: the argument `tracker` of `simulate` and `run`: an object with the methods of
             `Tracker`, a list of objects, or None.
-        name: name of the run; empty: that of its folder.
+        name: name of the run; empty: the name of its folder.
         out: folder of the run.
         warn: called with a warning for each tracker that fails.
 
@@ -84,11 +85,11 @@ def _made(target: str, name: str, out: Path | None) -> Tracker:
 
 
 class Trackers:
-    """The trackers of one run. A tracker that fails is left out from then on, with one warning.
+    """The trackers of one run. A tracker that fails is left out afterwards, with one warning.
 
     Args:
-        makers: each with the name that warnings use. They are called by `config`, when the folder
-            of the run exists.
+        makers: functions that make the trackers, each with the name for warnings. `config` calls
+            them when the folder of the run exists.
         warn: called with the warnings.
     """
 
@@ -102,7 +103,7 @@ class Trackers:
         self._last = -1  # step
 
     def config(self, values: Mapping[str, Any]) -> None:
-        """Make the trackers, and give them the configuration."""
+        """Make the trackers, and pass them the configuration."""
         for name, make in self._makers:
             with self._warning_of(name):
                 tracker = make()

@@ -1,4 +1,4 @@
-"""The page about a calibration: recorded times, and times by the laws."""
+"""The page about a calibration: recorded times, and the times of the laws."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from outpace.report.parts import Cell, Section, Table
 from outpace.report.words import percent
 
 Floats = NDArray[np.float64]
-_POINTS: Final = 300  # per curve
-_MOST_WORKERS: Final = 16  # with curves of their own
+_POINTS: Final = 300  # points per curve
+_MOST_WORKERS: Final = 16  # number of workers with separate curves
 
 
 def write_calibration_page(
@@ -32,10 +32,10 @@ def write_calibration_page(
 
     Args:
         path: The file; it is replaced.
-        laws: The laws in words, by their keys in the cluster file.
-        notes: Sentences about what was assumed or left out.
+        laws: The laws as text, by their keys in the cluster file.
+        notes: Sentences about assumptions and about data that were left out.
         fit: The law of the run times.
-        tables: How well the laws fit: rows of cells, the titles first.
+        tables: How well the laws fit: tables as rows of cells, the titles first.
 
     Raises:
         ConfigError: The file cannot be written.

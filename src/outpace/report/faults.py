@@ -1,4 +1,4 @@
-"""Shows what failures cost: how much of the time was useful, and what took the rest."""
+"""Shows the costs of failures: how much of the time was useful, and how the rest was lost."""
 
 from __future__ import annotations
 
@@ -20,15 +20,15 @@ _PARTS: Final = {
     _WAITING: "for a process that was away",
 }
 _LEAD: Final = (
-    "Useful time is goodput: gradients per second that are in the result, over those of the same "
-    "run without failures and checkpoints. The other parts are shares of the workers' time; "
-    "waiting for others is what remains: the waits that failures added. Waits that there would be "
-    "without failures are part of the useful time."
+    "Useful time is goodput: gradients per second that are in the result, divided by those of "
+    "the same run without failures and checkpoints. The other parts are shares of the workers' "
+    "time; waiting for others is what remains: the waits that failures added. Waits that there "
+    "would be without failures are part of the useful time."
 )
 
 
 def what_failures_cost(runs: Sequence[Run]) -> Section | None:
-    """Return the section of the runs that were simulated with failures; None if none was."""
+    """Return the section about runs that were simulated with failures; None if there are none."""
     rows: list[Row] = [
         [
             run.name,
@@ -47,9 +47,9 @@ def what_failures_cost(runs: Sequence[Run]) -> Section | None:
 
 
 def parts_of(run: Run) -> dict[str, float]:
-    """Return the share of each part of the time, in [0, 1]; empty if the run says nothing of it.
+    """Return the share of each part of the time, in [0, 1]; empty if the run does not have them.
 
-    They add up to 1, or to more where workers lost time that delayed nothing.
+    They add up to 1, or to more if workers lost time that did not delay the run.
     """
     goodput, time_s = run.number("faults", "goodput"), run.time_s
     if goodput is None or not time_s:

@@ -1,8 +1,8 @@
-"""What a report says about its runs: the most important findings, each in one plain sentence.
+"""The most important findings about the runs of a report, each in one plain sentence.
 
 A comparison has a reference: the first variant over several seeds, else the first run with BSP, or
-the first run. Only complete runs are compared, and only those on the clock of the reference:
-virtual time and wall time are not comparable.
+the first run. Only complete runs on the clock of the reference are compared, because virtual time
+and wall time are not comparable.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from outpace.report.words import factor, interval, listed, percent, plural, seco
 from outpace.support.words import shortened
 
 _MOST: Final = 5
-_NAMED: Final = 3  # runs in one sentence, besides the reference
+_NAMED: Final = 3  # number of runs in one sentence, besides the reference
 
 
 def findings(runs: Sequence[Run], target: ReportTarget | None) -> list[str]:
@@ -62,13 +62,13 @@ def _reference(runs: Sequence[Run]) -> Run:
 
 
 def _time_to(run: Run, target: ReportTarget) -> float | None:
-    """Return the time to the target; over seeds of which some missed it, a lower bound."""
+    """Return the time to the target; a lower bound if some seeds missed the target."""
     bound = run.compared.time_to_target_s.mean if target.given else None
     return target.reached_s(run) if bound is None else bound
 
 
 def _against(run: Run, reference: Run, target: ReportTarget) -> str:
-    """Return how the time of a run compares with that of the reference, in brackets."""
+    """Return, in brackets, how the time of a run compares with the reference's time."""
     if run is reference:
         return ""
     if not run.seeds:
@@ -86,7 +86,7 @@ def _against(run: Run, reference: Run, target: ReportTarget) -> str:
 
 
 def _within_one_evaluation(run: Run, other: Run, target: ReportTarget) -> bool:
-    """True if the run that was seen to reach the target later may have reached it first."""
+    """True if the run that was later at the target may in fact have reached it first."""
     reached = [(at, each) for each in (run, other) if (at := target.reached_s(each)) is not None]
     if len(reached) < 2:
         return False
@@ -119,7 +119,7 @@ def _missed(runs: Sequence[Run], target: ReportTarget) -> Iterator[str]:
 
 
 def _incomplete(runs: Sequence[Run]) -> Iterator[str]:
-    """Say which runs failed or did not end, and how the first that can be resumed is resumed."""
+    """Say which runs failed or did not end, and how to resume the first that can be resumed."""
     found = [run for run in runs if not run.complete]
     if found:
         names = shortened([f"{run.name} ({run.status})" for run in found])
@@ -132,7 +132,7 @@ def _incomplete(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _scaled(runs: Sequence[Run]) -> Iterator[str]:
-    """Warn that the head of the page names other numbers of processes than the run had."""
+    """Warn that the head of the page has other numbers of processes than the run had at its end."""
     if names := [run.name for run in runs if run.summary.get("scalings")]:
         yield (
             f"The number of processes of {listed(names)} changed during the run: the head of this "
@@ -141,7 +141,7 @@ def _scaled(runs: Sequence[Run]) -> Iterator[str]:
 
 
 def _interrupted(runs: Sequence[Run]) -> Iterator[str]:
-    """Say how often the processes of a run were lost, and what that cost."""
+    """Say how often the processes of a run were lost, and the cost of that."""
     for run in runs:
         found = [] if run.seeds else interruptions(run)
         if not found:

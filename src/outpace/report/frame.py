@@ -1,7 +1,7 @@
 """Writes pages: one HTML file with sections, by the templates in `templates/`.
 
-plotly.js draws the figures. It is 2 MB, compressed: the pages of a comparison share one file in its
-folder; any other page carries it inside, so that it can be sent on alone.
+plotly.js draws the figures. It has 2 MB, compressed. The pages of a comparison share one file in
+the comparison's folder; any other page contains plotly.js, so that it can be sent as a single file.
 """
 
 from __future__ import annotations
@@ -26,8 +26,9 @@ from outpace.support.replacing import replace_file
 from outpace.support.version import __version__
 from outpace.support.words import printable
 
-LIBRARY: Final = "plotly.js"  # in the folder of a comparison
-_LEVELS: Final = 4  # folders in which a page looks for it: its own, and those above
+LIBRARY: Final = "plotly.js"  # name of the file in the folder of a comparison
+# number of folders in which a page looks for the file: its own and the ones above
+_LEVELS: Final = 4
 
 
 def write_page(
@@ -46,7 +47,7 @@ def write_page(
     Args:
         what: a line that describes the runs.
         findings: sentences about the results.
-        notices: what a reader must not overlook.
+        notices: notices that a reader must not overlook.
 
     Raises:
         ConfigError: if `path` cannot be written.
@@ -76,7 +77,7 @@ def write_page(
 
 
 def write_library(folder: Path) -> None:
-    """Write plotly.js for all pages that will be in this folder, or in folders below it.
+    """Write plotly.js for all later pages in this folder, or in folders below it.
 
     Raises:
         ConfigError: if it cannot be written.
@@ -85,9 +86,9 @@ def write_library(folder: Path) -> None:
 
 
 def _library_for(page: Path) -> str:
-    """Return where plotly.js is, relative to the page; empty if it is nowhere above.
+    """Return the path of plotly.js relative to the page; empty if no folder above has it.
 
-    A file with another content, of another version or by a stranger, does not count.
+    A file with another content, from another version or from a stranger, does not count.
     """
     above = list(page.absolute().parents)[:_LEVELS]
     for folder in above:
@@ -122,7 +123,7 @@ def _environment() -> Environment:
 
 
 def _shown(value: Any) -> Any:
-    """Return a text without characters that a terminal or browser would obey."""
+    """Return a text without characters that would control a terminal or a browser."""
     return printable(value) if type(value) is str else value
 
 
@@ -133,5 +134,5 @@ def _packed_plotly() -> str:
 
 
 def _packed(text: str) -> str:
-    """Return a text, compressed, in base 64."""
+    """Return a compressed text in base 64."""
     return base64.b64encode(gzip.compress(text.encode(), mtime=0)).decode("ascii")

@@ -30,7 +30,7 @@ from outpace.report.target import ReportTarget, target_of
 from outpace.report.words import listed
 from outpace.support.yaml_files import write_yaml
 
-_RUN_COLUMNS: Final = 3  # shown of each seed's run: accuracy, loss, duration
+_RUN_COLUMNS: Final = 3  # quantities shown for each seed's run: accuracy, loss, duration
 _SEEDS: Final = 5  # largest number of seeds that are listed
 _CLOSED: Final = "When iterations were closed"
 _CLOSED_LEAD: Final = (
@@ -60,13 +60,14 @@ def write_report(
     variant is shown once, with means over its seeds.
 
     Args:
-        compared: the results of the variants, if they are known; empty: as comparison.json says.
+        compared: the results of the variants, if they are known; empty: they are read from
+            comparison.json.
 
     Returns:
         A line for each missing or damaged file: its path and the cause.
 
     Raises:
-        ConfigError: if a folder is not that of a run, or `path` cannot be written.
+        ConfigError: if a folder is not the folder of a run, or `path` cannot be written.
     """
     folders = [Path(folder) for folder in folders]
     runs = read_variants(folders, compared) or read_runs(folders)
@@ -93,7 +94,7 @@ def write_report(
 
 def _sections(runs: Sequence[Run], target: ReportTarget | None) -> list[Section]:
     seeds, several = bool(runs[0].seeds), len(runs) > 1 or bool(runs[0].seeds)
-    traced = [run.counted()[0] for run in runs]  # of a variant, its first seed
+    traced = [run.counted()[0] for run in runs]  # for a variant, its first seed
     totals = [totals_of(run) for run in traced]
     of_traces = f" Shown is one seed of each variant, such as {traced[0].name}." * seeds
     of_both = " The upper figure shows means over the seeds, the lower one a single seed." * seeds
@@ -119,7 +120,7 @@ def _sections(runs: Sequence[Run], target: ReportTarget | None) -> list[Section]
 
 
 def _what(runs: Sequence[Run]) -> str:
-    """Return task, workers, servers and seed, with each value if the runs differ."""
+    """Return task, workers, servers and seed, with all values if the runs differ."""
 
     def values(*keys: str, of: Sequence[Run] = runs) -> list[str]:
         found = (run.setting(*keys) for run in of)
@@ -152,7 +153,7 @@ def _runs(variants: Sequence[Run], target: ReportTarget | None) -> Section:
     for run in runs:
         rows.append([run.name, run.status, *(column.text(run) for column in shown)])
     head = ["Folder", "Status", *(column.title for column in shown)]
-    lead = "Each of these folders, which lie beside this page, has a report of its own."
+    lead = "Each of these folders, which are in the folder of this page, has its own report."
     return Section("runs", "Runs", [Table("runs-table", head, rows)], lead)
 
 
@@ -174,7 +175,7 @@ def _digests(runs: Sequence[Run]) -> Table:
 
 
 def _configuration(runs: Sequence[Run]) -> list[Part]:
-    """Return a table of the keys that differ, if there are several runs, and each YAML."""
+    """Return a table of the keys that differ, if there are several runs, and the YAML of each."""
     texts = [Details(run.name, [Code(run.config_text)]) for run in runs]
     return [_differences(runs), *texts] if len(runs) > 1 else [*texts]
 

@@ -1,6 +1,6 @@
-"""The parts of a page, as data: tables, numbers, texts, lists. `templates/parts.html` draws them.
+"""The parts of a page as data: tables, numbers, texts, lists. `templates/parts.html` shows them.
 
-All texts are escaped there; nothing in this package glues HTML together.
+The template escapes all texts; the code of this package does not build HTML.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ class Cell:
         note: a second line below, in small letters.
         look: classes of the style sheet, such as `words` and `code`.
         status: shows the text as a label: `complete`, `failed` or `partial`.
-        colour: of a square before the text, which is the colour of a run in all figures.
-        hint: shown when the pointer is on it; of titles only.
+        colour: colour of a square before the text: the colour of a run in all figures.
+        hint: text that is shown when the pointer is on the cell; only for titles.
     """
 
     text: str
@@ -40,7 +40,7 @@ Row = Iterable[str | Cell]
 
 
 class Table:
-    """A table; the first cell of a row is its header, and plain texts are cells, too."""
+    """A table; the first cell of a row is its header. A plain text is also accepted as a cell."""
 
     kind: ClassVar = "table"
 
@@ -51,7 +51,7 @@ class Table:
 
 
 class Tiles:
-    """Numbers by title; a hint is shown when the pointer is on its title."""
+    """Numbers by title; the hint of a title is shown when the pointer is on it."""
 
     kind: ClassVar = "tiles"
 
@@ -87,7 +87,7 @@ class Bullets:
 
 @dataclass(frozen=True, slots=True)
 class Code:
-    """Commands or a file, as they are."""
+    """Commands or a file, shown unchanged."""
 
     kind: ClassVar = "code"
     text: str
@@ -95,7 +95,7 @@ class Code:
 
 @dataclass(frozen=True, slots=True)
 class Details:
-    """Parts that are folded up below a summary of them."""
+    """Parts that are folded up below their summary."""
 
     kind: ClassVar = "details"
     summary: str
@@ -116,5 +116,5 @@ class Section:
 
 
 def warning(text: str, name: str = "") -> Words:
-    """Return a warning about what is named, if anything."""
+    """Return a warning. name: what it is about; empty: the whole page."""
     return Words(f"Warning: {text}", "notice", name)

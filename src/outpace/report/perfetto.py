@@ -1,13 +1,13 @@
 """Writes a run's trace as a file that https://ui.perfetto.dev opens.
 
-Under "workers" each worker has a track: it computes, communicates, and waits for the server
-that answered last. Under "servers" each server has tracks: the pulls that it held, and the pushes
-that it received, with their staleness. An arrow leads from a mark on the worker whose push released
-another worker to the end of that worker's wait. If a scheduler closed the iterations, it has a
-track with the number of gradients that counted in each iteration. Names of tracks have the node of
-the process, if the run was on several.
+Under "workers" each worker has a track: it computes, communicates, and waits for the server that
+answered last. Under "servers" each server has tracks: the pulls that it held, and the pushes that
+it received, with their staleness. An arrow leads from a mark on the worker whose push released
+another worker to the end of the other worker's wait. If a scheduler closed the iterations, a track
+shows the number of gradients that counted in each iteration. Names of tracks contain the node of
+the process if the run was on several nodes.
 
-The format: https://perfetto.dev/docs/reference/synthetic-track-event.
+The format is described at https://perfetto.dev/docs/reference/synthetic-track-event.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from outpace.support.replacing import replace_file
 PERFETTO: Final = "perfetto.pftrace.gz"
 
 _WORKERS, _SERVERS = 1, 2  # process numbers
-_BATCH: Final = 1 << 12  # rows
+_BATCH: Final = 1 << 12  # number of rows
 _LAST: Final = 1 << 16  # the rank of a track after all servers
 
 Row = Mapping[str, Any]
@@ -73,7 +73,7 @@ def _write(trace: Path, path: Path, summary: Mapping[str, Any]) -> None:
             ("restart", drawing.restart),
             ("loss", drawing.restart),
         ):
-            # The rows of one event at a time: all of them would need several times the memory.
+            # The rows of one event at a time, because all rows would need several times the memory.
             for row in _rows(read_rows(trace, SCHEMA.names, pc.field("event") == event)):
                 draw(row)
         for row in _rows(iterations):
@@ -83,7 +83,7 @@ def _write(trace: Path, path: Path, summary: Mapping[str, Any]) -> None:
 def _rows(table: pa.Table) -> Iterator[Row]:
     """Yield the rows in the order of their starts."""
     order = pc.sort_indices(table["start_ns"])
-    for first in range(0, len(order), _BATCH):  # because rows as dictionaries are large
+    for first in range(0, len(order), _BATCH):  # in batches, because rows as dictionaries are large
         yield from table.take(order[first : first + _BATCH]).to_pylist()
 
 
@@ -96,7 +96,7 @@ def _with_arrows(iterations: pa.Table) -> pa.Table:
 
 
 class _Drawing:
-    """Draws rows of a trace. Those of each worker and of each server are drawn in time order."""
+    """Draws the rows of a trace, in time order for each worker and each server."""
 
     def __init__(self, packets: _Packets, summary: Mapping[str, Any]) -> None:
         self._packets, self._summary = packets, summary
@@ -133,15 +133,15 @@ class _Drawing:
         server, start = self._server(row["shard"]), row["start_ns"]
         args = {name: row[name] for name in ("iteration", "version", "staleness", "outcome")}
         args["settled after ns"] = row["end_ns"] - start
-        # Marked at its arrival, because marks at the same time are drawn one under the other, and
-        # under BSP all pushes of an iteration are settled at the same time.
+        # The mark is at the push's arrival, because marks at the same time are drawn one under the
+        # other, and with BSP all pushes of an iteration are settled at the same time.
         pushes = self._packets.track(server, "pushes", 1)
         self._packets.mark(pushes, start, f"push worker-{row['worker']}", args)
 
     def pull(self, row: Row) -> None:
         worker, shard, end, by = (row[n] for n in ("worker", "shard", "end_ns", "released_by"))
         server = self._server(shard)
-        if end is None or by is not None:  # it was not answered at once
+        if end is None or by is not None:  # the pull was not answered at once
             args = {name: row[name] for name in ("iteration", "reason", "lead", "bound")}
             args["released by"] = None if by is None else f"worker-{by}"
             pulls = self._packets.track(server, "held pulls", 0, lane=worker)
@@ -153,7 +153,7 @@ class _Drawing:
         self._packets.slice(track, row["start_ns"], row["end_ns"], str(row["iteration"]), args)
 
     def joining(self, row: Row) -> None:
-        # On a track of its own, because it may overlap with the worker's computation.
+        # On a separate track, because it may overlap with the worker's computation.
         what, began, end = row["event"], row["computed_ns"], row["end_ns"]
         args = {"iteration": row["iteration"], "members": row["clock"]}
         track = self._packets.track(self._worker(row["worker"]), what, int(what == "collective"))
@@ -167,7 +167,7 @@ class _Drawing:
         self._packets.mark(self._run(), row["start_ns"], name, args)
 
     def restart(self, row: Row) -> None:
-        """Draw from the loss of a process until the run continued as before."""
+        """Draw the time from the loss of a process until the run continued as before."""
         who = "run" if row["shard"] is None else self._name(row["shard"])
         who = who if row["worker"] is None else f"worker-{row['worker']}"
         args = {"from iteration": row["iteration"], "from checkpoint": row["version"]}
@@ -247,7 +247,7 @@ class _Packets:
         args: Args,
         arrow: int | None = None,
     ) -> None:
-        """Add a slice from `start` to `end` (ns); without an end it lasts until the trace ends.
+        """Add a slice from `start` to `end` (ns); without an end it lasts to the end of the trace.
 
         Args:
             arrow: the arrow that ends where the slice starts.

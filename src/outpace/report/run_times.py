@@ -1,4 +1,4 @@
-"""The page about recorded run times: how long workers took, what waiting for fewer would gain.
+"""The page about recorded run times: their lengths, and the gain of waiting for fewer workers.
 
 x_(c) is the c-th smallest run time of an iteration, and Ω(c) = c / x_(c) the gradients per
 second if the iteration ends with the c-th gradient (BDSGD, equation 2).
@@ -28,10 +28,10 @@ from outpace.report.parts import Section, Tiles
 from outpace.report.words import number, percent
 from outpace.report.words import seconds as seconds_text
 
-SLOW: Final = 1.25  # factor over the time of the fast workers
+SLOW: Final = 1.25  # factor over the time of the fast workers from which a worker is slow
 _FAST: Final = 0.2  # share of the workers that is assumed not to be slow in any iteration
-_ENOUGH: Final = 0.5  # share of the iterations that a count must be possible in to be judged
-_POINTS: Final = 500  # per line
+_ENOUGH: Final = 0.5  # share of the iterations in which a count must be possible to be judged
+_POINTS: Final = 500  # points per line
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -39,9 +39,9 @@ class Facts:
     """A table of run times and its statistics; C is the number of counts that are judged.
 
     Attributes:
-        ordered: the run times of each iteration, ascending, shape (T, C); NaN where fewer workers
-            were there.
-        rate: mean Ω(c) at entry c - 1, over the iterations in which c workers were there.
+        ordered: the run times of each iteration, ascending, shape (T, C); NaN if fewer workers were
+            present.
+        rate: mean Ω(c) at entry c - 1, over the iterations in which c workers were present.
         slow: share of each worker's iterations that took more than SLOW times as long as the
             fastest fifth, shape (N,).
     """
@@ -53,12 +53,12 @@ class Facts:
 
     @property
     def best(self) -> int:
-        """The count with the highest rate."""
+        """The count of workers with the highest rate."""
         return int(self.rate.argmax()) + 1
 
     @property
     def gain(self) -> float:
-        """Relative gain of the best count over waiting for all."""
+        """Relative gain of the best count, compared with waiting for all workers."""
         return float(self.rate.max() / self.rate[-1]) - 1
 
     def numbers(self) -> dict[str, str]:
@@ -117,7 +117,7 @@ def facts_of(times: RunTimes) -> Facts:
 def _fast(times: RunTimes) -> Seconds:
     """Return the time by which the fastest fifth of the workers is done, shape (T, 1).
 
-    The median is no reference: half of the workers may be slow at the same time.
+    The median is not used, because half of the workers may be slow at the same time.
     """
     found: Seconds = np.nanquantile(times.seconds, _FAST, axis=1, keepdims=True)
     return found
@@ -129,7 +129,7 @@ def write_run_times(facts: Facts, name: str, definition: str, path: Path) -> Non
     Args:
         facts: the table and its statistics.
         name: name of the source.
-        definition: definition of this source's run times, in words.
+        definition: text of the definition of this source's run times.
         path: the file; it is replaced.
 
     Raises:
@@ -155,7 +155,7 @@ def write_run_times(facts: Facts, name: str, definition: str, path: Path) -> Non
 
 
 def _throughput(facts: Facts) -> Figure:
-    """Return the figure `figure-throughput`: gradients per second by the workers waited for."""
+    """Return the figure `figure-throughput`: gradients per second by number of workers."""
     workers = len(facts.rate)
     shown = thinned(workers, _POINTS)
     traces = [line("Ω(c)", [place + 1 for place in shown], rounded(facts.rate[shown]), width=2.4)]

@@ -1,4 +1,4 @@
-"""The numbers of every run side by side."""
+"""The table with the numbers of every run."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _SEEDS: Final = (
     "equality. A run that missed the target counts with the time at which it ended, so that the "
     "mean is a lower bound."
 )
-_MOST_COLUMNS: Final = 9  # for which a page of 1280 pixels has room
+_MOST_COLUMNS: Final = 9  # number of columns for which a page of 1280 pixels has room
 
 _Filled = tuple[Cell, list[Cell]]  # the title of a column and its cells
 
@@ -55,7 +55,7 @@ class Column:
     note: Callable[[Run], str] = lambda _: ""
 
     def text(self, run: Run) -> str:
-        """Return the value of a run in words; `missing` if it has none."""
+        """Return the value of a run as text; `missing` if the run has none."""
         value = self.value(run)
         return self.missing(run) if value is None else self.show(value)
 
@@ -111,7 +111,7 @@ def _ratio_to(first: Run) -> Column:
 
     return Column(
         f"Time / {first.name}",
-        f"time to the target over that of {first.name}, seed by seed (geometric mean)",
+        f"time to the target divided by the time of {first.name}, seed by seed (geometric mean)",
         value,
         factor,
         missing=missing,
@@ -141,7 +141,7 @@ def _count(value: float) -> str:
 
 
 _STALENESS: Final = "updates of the parameters between a gradient's read and its application"
-_GOODPUT: Final = "gradients per second, over those of the same run without failures"
+_GOODPUT: Final = "gradients per second, divided by those of the same run without failures"
 _OVERLAP: Final = "share of the time of all-reduces in which the worker computed"
 
 COLUMNS: Final = (
@@ -169,12 +169,13 @@ COLUMNS: Final = (
 def summary_of_runs(runs: Sequence[Run], target: ReportTarget | None) -> list[Part]:
     """Return a table with a row per run, without the columns that are empty for all runs.
 
-    The answer, about the target, comes first. Columns for which a page has no room follow in a
-    second table, which is folded up.
+    The columns about the target come first. Columns for which a page has no room are in a second
+    table, which is folded up.
     """
     first = list(_filled(target_columns(target, runs[0]), runs))
     first.append((Cell("Status", look="state"), [_status(run) for run in runs]))
-    if any(run.name.lower() != run.kind for run in runs):  # not named by the strategy
+    # settings that the label of the strategy does not contain
+    if any(run.name.lower() != run.kind for run in runs):
         words = [Cell(run.kind, look="words") for run in runs]
         first.append((Cell("Strategy", look="words"), words))
     rest = list(_filled(COLUMNS, runs))

@@ -17,7 +17,7 @@ from outpace.support.targets import Target
 class ReportTarget(Target):
     """The target that all runs of a report are judged by.
 
-    given: True if the configurations give it, False if it is derived from the results.
+    given: True if the configurations give the target, False if it is derived from the results.
     """
 
     given: bool = True
@@ -37,7 +37,7 @@ class ReportTarget(Target):
         return any(len(each.points("time_s", self.column)[0]) for each in run.counted())
 
     def reached_s(self, run: Run) -> float | None:
-        """Seconds on the run's clock until an evaluation first showed the target.
+        """Seconds on the run's clock until an evaluation first reached the target.
 
         For several seeds it is the mean, or None if one of them missed the target.
         """
@@ -79,8 +79,8 @@ def _given(run: Run) -> ReportTarget | None:
 def _derived(runs: Sequence[Run]) -> ReportTarget | None:
     """Return the lowest of the runs' best accuracies, rounded down.
 
-    Returns None for fewer than two runs, and if a run had this accuracy from the start. Failed
-    runs do not lower the target.
+    Returns None for fewer than two runs, or if a run had this accuracy at its start. Failed runs do
+    not lower the target.
     """
     curves = [run.points("time_s", "accuracy")[1] for run in runs if run.status != "failed"]
     known = [curve for curve in curves if len(curve)]

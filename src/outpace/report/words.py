@@ -11,12 +11,12 @@ from outpace.support.targets import Target
 from outpace.support.words import plural as plural
 from outpace.support.words import printable
 
-SPACE: Final = "\N{NO-BREAK SPACE}"  # between a number and its unit
+SPACE: Final = "\N{NO-BREAK SPACE}"  # the space between a number and its unit
 _LABEL: Final = 18  # characters
 
 
 def escaped(text: object) -> str:
-    """Escape a text for HTML and for plotly's labels, in which tags have a meaning too."""
+    """Escape a text for HTML and for plotly's labels, in which tags also have a meaning."""
     return html.escape(printable(str(text)))
 
 
@@ -83,7 +83,7 @@ def interval(estimate: Estimate, show: Callable[[float], str]) -> str:
 
 
 def target_words(target: Target) -> str:
-    """Return a target in words, such as `90 % accuracy` or `a training loss of 0.5`."""
+    """Return a target as text, such as `90 % accuracy` or `a training loss of 0.5`."""
     if target.loss is None:
         return f"{percent(target.value)} accuracy"
     return f"a training loss of {number(target.value)}"

@@ -11,9 +11,9 @@
     ...
     simulator.start()
 
-Computations are real, time is virtual (Zhang et al., "A Hybrid Simulator", section 3):
-`execute` runs a function and advances time by what it took; a message occupies its sender and
-its receiver for its delay, and a worker sends, receives and computes independently.
+Computations are real, time is virtual (Zhang et al., "A Hybrid Simulator", section 3): `execute`
+runs a function and advances time by its duration; a message occupies its sender and its receiver
+for its delay; a worker sends, receives and computes independently.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from outpace.support.units import nanoseconds, seconds
 T = TypeVar("T")
 WorkerT = TypeVar("WorkerT", bound="Worker")
 
-_LONGEST_TEXT: Final = 60  # characters of a message's data in the log
+_LONGEST_TEXT: Final = 60  # largest number of characters of a message's data in the log
 
 
 class Delivered(NamedTuple):
@@ -47,7 +47,7 @@ class Delivered(NamedTuple):
     sender: str
     receiver: str
     requested: float  # when `send` was called
-    started: float  # when both ends were free
+    started: float  # when both ends had become free
     arrived: float
     data: Any
 
@@ -78,7 +78,7 @@ class Worker:
     _node: Node
 
     async def run(self) -> Any:
-        """Do this worker's work; the return value is kept in `Simulator.results`."""
+        """Do this worker's work; `Simulator.results` keeps the return value."""
         raise NotImplementedError(f"{type(self).__name__} must define `async def run(self)`")
 
     @property
@@ -89,15 +89,15 @@ class Worker:
     def send(self, to: str, data: Any = None, delay: float | None = None) -> None:
         """Queue data for another worker and return at once.
 
-        The transfer starts when both ends are free and occupies both. Data without bytes, sent
-        without a delay, waits only for what was sent to the same worker before.
+        The transfer starts when both ends are free and occupies both. Data without bytes that is
+        sent without a delay waits only for earlier data to the same worker.
 
         Args:
             to: Name of the receiver.
-            data: Any object. It is handed over, not copied.
-            delay: Seconds that the transfer takes. By default they follow from the network of
-                the simulator and the bytes of the tensors, arrays and bytes in `data`, also
-                inside lists, tuples and dicts.
+            data: Any object. It is passed on, not copied.
+            delay: Seconds that the transfer takes. By default they follow from the network of the
+                simulator and the bytes of the tensors, arrays and bytes in `data`, including those
+                in lists, tuples and dicts.
 
         Raises:
             ConfigError: if there is no such worker, if the delay is negative or not finite, or
@@ -119,13 +119,13 @@ class Worker:
     async def execute(
         self, function: Callable[..., T], *args: Any, duration: float | None = None, **kwargs: Any
     ) -> T:
-        """Return function(*args, **kwargs) after the virtual time that it takes.
+        """Return function(*args, **kwargs) after the virtual time that the call takes.
 
         Args:
             function: Called with the other arguments.
             duration: Seconds of virtual time; by default the time that the call took on this
-                computer. A given duration makes runs repeatable. The function is then called
-                at the end of it, and not at all if a timeout interrupts the worker before.
+                computer. A given duration makes runs repeatable. Then the function is called at the
+                end of the duration, and not at all if a timeout interrupts the worker before.
         """
         if duration is not None:
             await self.sleep(duration)
@@ -191,7 +191,7 @@ class Simulator:
     Args:
         log: True prints a line for each message that arrives; a function is called with each
             `Delivered`.
-        network: Latency and bandwidth of the connections; by default zero and infinite.
+        network: Latency and bandwidth of the connections; by default 0 and infinite.
         tie_seed: Shuffles the order of events at equal times, for tests.
     """
 
@@ -211,7 +211,7 @@ class Simulator:
         self._network = network_of(law, self.kernel, delivered)
         self._workers: dict[str, Worker] = {}
         self._not_started: dict[str, bool] = {}  # by name; True for a daemon
-        self._walkers: dict[str, Walker] = {}  # of the workers that have started
+        self._walkers: dict[str, Walker] = {}  # states of the workers that have started
 
     @property
     def now(self) -> float:
@@ -229,9 +229,9 @@ class Simulator:
         """Add a worker, kind(*args, **kwargs), and return it.
 
         Args:
-            name: The name that other workers give to `send`.
+            name: The name under which other workers send to it.
             kind: A subclass of `Worker`.
-            daemon: True if the simulation need not wait for its end.
+            daemon: True if the simulation need not wait for the worker's end.
 
         Raises:
             ConfigError: if the name is taken or `kind` is not a subclass of `Worker`.
@@ -248,7 +248,7 @@ class Simulator:
         return worker
 
     def start(self, until: float | None = None) -> float:
-        """Run until all workers but the daemons are done; may be called again to continue.
+        """Run until all workers except daemons are done; may be called again to continue.
 
         Args:
             until: Virtual time in seconds at which to pause.
@@ -328,7 +328,7 @@ def print_delivered(message: Delivered) -> None:
 
 
 def size_of(data: Any) -> int:
-    """Return the bytes of tensors, arrays and bytes, also inside lists, tuples and dicts."""
+    """Return the bytes of tensors, arrays and bytes, including those in lists, tuples and dicts."""
     if isinstance(data, torch.Tensor | np.ndarray):
         return int(data.nbytes)
     if isinstance(data, bytes | bytearray | memoryview):

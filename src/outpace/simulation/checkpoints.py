@@ -1,7 +1,7 @@
-"""Checkpoints in virtual time: what is common to all runs. Writing one takes no virtual time.
+"""The common part of checkpoints in virtual time. Writing a checkpoint takes no virtual time.
 
-`server_checkpoints` and `peer_checkpoints` say when the models are saved. Scripts are not saved in
-virtual time.
+`server_checkpoints` and `peer_checkpoints` decide when the models are saved. Scripts are not saved
+in virtual time.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ class Saving(ABC):
     """Takes the checkpoints of a run.
 
     Args:
-        keeper: where they go; None: they are kept in memory alone.
-        settings: when to take one.
+        keeper: stores the checkpoints; None: they are kept only in memory.
+        settings: when to take a checkpoint.
     """
 
     def __init__(
@@ -54,12 +54,12 @@ class Saving(ABC):
             self._is_due = True
 
     def soon(self) -> None:
-        """Take one as soon as possible. May be called by a signal handler."""
+        """Take a checkpoint as soon as possible. A signal handler may call this."""
         if not self._life.is_down:
             self._is_due = True
 
     def now(self) -> None:
-        """Take one now, where that is possible between two events; else as `soon`."""
+        """Take a checkpoint now, if that is possible between two events; otherwise as `soon`."""
         self.soon()
 
     def _take(
@@ -87,14 +87,14 @@ def write_checkpoint(
     shards: Mapping[str, ShardState],
     own: Mapping[str, ShardState],
 ) -> None:
-    """Write the models as they are now into the folder of the run; nothing if the disk is full.
+    """Write the present models into the folder of the run; write nothing if the disk is full.
 
     Args:
-        shards: of the servers, or of the model that all workers have, by name of the file.
-        own: of workers without servers.
+        shards: shards of the servers, or of the model that all workers have, by name of the file.
+        own: state of the workers of a run without servers.
 
     Raises:
-        ConfigError: if an optimizer keeps something that cannot be saved.
+        ConfigError: if an optimizer has state that cannot be saved.
     """
     try:
         folder = keeper.begin(number)
@@ -126,9 +126,9 @@ def write_checkpoint(
 
 
 def count_until(watermarks: Sequence[int], iterations: dict[int, int]) -> None:
-    """Count no iterations of workers, by worker, that are not in a checkpoint.
+    """Do not count iterations of workers that are not in a checkpoint.
 
-    watermarks: the last iteration of each worker that is.
+    watermarks: the last iteration of each worker that is in the checkpoint.
     """
     for worker, mark in enumerate(watermarks):
         iterations[worker] = min(1 + mark, iterations.get(worker, 0))

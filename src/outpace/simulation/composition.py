@@ -1,7 +1,7 @@
-"""Composes runs in virtual time: a body, an exchange, a life, and what takes checkpoints.
+"""Composes runs in virtual time from a body, an exchange, a life, and a saver of checkpoints.
 
-Each is chosen by itself: what computes a gradient (a task, a script), how values are combined
-(servers, averages, the script's own collectives), and what happens to the processes.
+Each part is chosen independently: what computes a gradient (a task or a script), how values are
+combined (servers, averages, or the script's own collectives), and what happens to the processes.
 """
 
 from __future__ import annotations
@@ -53,18 +53,19 @@ def simulation_of(
     """Return a run that has not begun.
 
     Args:
-        workload: of the task; or what the scripts have attached.
-        options: of `VirtualRun`.
+        workload: workload of the task, or what the scripts have attached.
+        options: further arguments of `VirtualRun`.
 
     Raises:
         ConfigError: if the experiment does not fit its task, or the checkpoint cannot be read.
     """
     held, fails = HeldRows(trace), experiment.faults is not None
-    # Without failures, or without checkpoints, nothing is taken back.
+    # Without failures, or without checkpoints, no rows are taken back.
     is_held = fails and experiment.checkpoint is not None
     run = VirtualRun(experiment, workload, trace, held if is_held else trace, **options)
     strategy = experiment.peers
-    optimizer = experiment.optimizer_in_run(workload.samples)  # refuses what cannot be scheduled
+    # refuses failures that cannot be scheduled
+    optimizer = experiment.optimizer_in_run(workload.samples)
 
     def life(exchange: Servers | Peers) -> Life:
         if not fails:
@@ -86,7 +87,7 @@ def simulation_of(
 def require_composable(experiment: Experiment, workload: Workload) -> None:
     """Raise ConfigError if an experiment does not fit its task, or a file that it names is wrong.
 
-    workload: of the task; it is cut for the servers.
+    workload: workload of the task, which is cut for the servers.
     """
     require_accuracy(workload, experiment.accuracies)
     workload.cut(experiment.slices(workload.layers))
@@ -158,7 +159,7 @@ def simulation_of_script(
     Args:
         files: the folder for files of the scripts; None: the run keeps none.
         show: called with each line that the scripts print.
-        options: of `simulation_of`.
+        options: further arguments of `simulation_of`.
 
     Raises:
         ConfigError: if the script does not fit the run, or not into the memory.

@@ -1,6 +1,7 @@
-"""The body of a run in virtual time, which computes its gradients.
+"""The body of a run in virtual time: it computes the gradients.
 
-`executors.gradients` computes those of a task, `scripts.body` lets scripts compute theirs.
+`executors.gradients` computes the gradients of a task; `scripts.body` lets scripts compute
+gradients.
 """
 
 from __future__ import annotations
@@ -27,10 +28,10 @@ class WorkerLeft(Exception):  # no error: a script has taken its last step
 
 
 class Computation(ABC):
-    """How one worker computes its gradients, as its program's context needs it.
+    """Computes the gradients of one worker for the context of its program.
 
     Attributes:
-        is_abortable: True if a message can end the computation that has begun.
+        is_abortable: True if a message can end a computation that has begun.
     """
 
     is_abortable = True
@@ -47,11 +48,11 @@ class Computation(ABC):
         return iteration >= self._last
 
     def sending(self, send: Send) -> Send:
-        """Return how the worker's program sends messages, where `send` does so at once."""
+        """Return a function to send messages for the worker's program; `send` sends at once."""
         return send
 
     async def execute(self, parameters: Sequence[Block], iteration: int) -> Sequence[Block | None]:
-        """Return a gradient when the time that it takes has passed."""
+        """Return a gradient after the time that it takes."""
         await self._kernel.sleep_ns(await self.begin(parameters, iteration))
         return await self.end()
 
@@ -59,25 +60,25 @@ class Computation(ABC):
     async def begin(self, parameters: Sequence[Block], iteration: int, share: float = 1.0) -> Time:
         """Begin to compute a gradient; return the time that it takes (ns).
 
-        share: of that time, after which the first part of the gradient is needed.
+        share: share of that time after which the first part of the gradient is needed.
         """
 
     def _duration(self, iteration: int) -> Time:
-        """Return how long the iteration takes that begins to compute now."""
+        """Return the duration of the iteration whose computation begins now."""
         return nanoseconds(self._run_time(self.worker, iteration, self._kernel.now))
 
     @abstractmethod
     async def gradient(self) -> Sequence[Block | None]:
-        """Return the gradient, when that share of its time has passed."""
+        """Return the gradient after that share of its time has passed."""
 
     async def end(self) -> Sequence[Block | None]:
-        """Return the gradient, whose time has passed, and count it."""
+        """Return the gradient after its time has passed, and count it."""
         gradient = await self.gradient()
         self.has_computed()
         return gradient
 
     def has_computed(self) -> None:
-        """Count the gradient, whose time has passed."""
+        """Count the gradient after its time has passed."""
         self._recorder.gradient_computed(self.worker)
         self._run.finished_step()
 
@@ -96,7 +97,7 @@ class Computation(ABC):
         )
 
     def cut_off(self) -> None:
-        """Discard the gradient: its computation was ended early."""
+        """Discard the gradient, because its computation was ended early."""
         self._run.finished_step()
 
 
@@ -111,16 +112,16 @@ class Body(ABC):
 
     @abstractmethod
     def start(self) -> None:
-        """Begin. Nothing is started before."""
+        """Start the processes that compute, if any; nothing is started before."""
 
     @abstractmethod
     def computation(self, run: VirtualRun, worker: int, process: Process) -> Computation:
-        """Return how a worker computes its gradients, in this process."""
+        """Return the object that computes a worker's gradients, for this process of the worker."""
 
     def evaluate(self, parameters: Callable[[], Sequence[Block]]) -> Evaluation | None:
-        """Evaluate the model. None: a script evaluates its model itself.
+        """Evaluate the model; returns None for a script, which evaluates its model itself.
 
-        parameters: returns the present ones.
+        parameters: returns the present parameters.
         """
         return None
 
@@ -130,7 +131,7 @@ class Body(ABC):
 
     @abstractmethod
     def summary(self) -> dict[str, Any]:
-        """Return what summary.json says about the computing of gradients."""
+        """Return the part of summary.json about the computation of gradients."""
 
     def used_by_script(self) -> dict[str, Any] | None:
         """See `Engine`."""
@@ -141,15 +142,15 @@ class Body(ABC):
         return {}
 
     def waiting(self) -> list[str]:
-        """Describe what workers wait for, for the message of a deadlock."""
+        """Describe the messages that workers wait for, for the error of a deadlock."""
         return []
 
     def left(self, worker: int, *, is_over: bool = False) -> None:  # noqa: B027
-        """Note that a worker has left the run. is_over: others may wait for it in vain."""
+        """Note that a worker has left. is_over: True if others may wait for it in vain."""
 
     def end(self) -> None:  # noqa: B027
-        """Do what comes after a run that has ended well."""
+        """Finish after the end of a successful run."""
 
     @abstractmethod
     def close(self) -> None:
-        """Stop whatever computes. Idempotent."""
+        """Stop the processes that compute, if any. Idempotent."""

@@ -20,7 +20,7 @@ class SimulationControl(Control):
     """Puts changes of policies into the servers' mailboxes, in zero virtual time.
 
     Args:
-        mailboxes: of the servers; empty: there are none.
+        mailboxes: mailboxes of the servers; empty: there are none.
     """
 
     def __init__(self, run: VirtualRun, mailboxes: Sequence[Mailbox[Message]]) -> None:

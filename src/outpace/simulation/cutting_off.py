@@ -1,7 +1,7 @@
-"""The rule that cuts iterations off in virtual time.
+"""The rule that cuts off iterations in virtual time.
 
-In a real run a model is fitted in a process of its own, while the rule of the last iterations
-decides, and the scheduler handles no message while it predicts. In virtual time fits and
+In a real run a model is fitted in a separate process, while the rule of the last iterations
+decides, and the scheduler handles no message during a prediction. In virtual time fits and
 predictions are computed at once, and take no time.
 """
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class CutOffs:
-    """Makes the rule of a run, which may have none."""
+    """Makes the cut-off rule of a run, if the run has one."""
 
     def __init__(self, run: VirtualRun) -> None:
         self._run = run
@@ -38,7 +38,7 @@ class CutOffs:
 
     @cached_property
     def rule(self) -> Rule | None:
-        """The rule that says when iterations are cut off; None: they are not."""
+        """The rule that decides when iterations are cut off; None if none are."""
         experiment = self._run.experiment
         settings = experiment.cut_off
         if settings is None:
@@ -55,8 +55,8 @@ class CutOffs:
         iteration, now = run.totals.closed, run.kernel.now
         times = np.full(run.experiment.workers, np.nan)
         for worker in range(run.experiment.workers):
-            # After the last iteration of a recording the scheduler opens one more, which no
-            # worker computes; a worker that does compute it ends the run with this error.
+            # After the last iteration of a recording the scheduler opens one more iteration, which
+            # no worker should compute; a worker that computes it ends the run with this error.
             with suppress(RunError):
                 times[worker] = run.run_time(worker, iteration, now)
         return times

@@ -1,6 +1,6 @@
-"""What happens to the processes of a run in virtual time; of most runs nothing.
+"""The life of a run's processes in virtual time, here without failures.
 
-`simulation.faults` has the lives of runs with failures.
+`simulation.faults` has the lives with failures.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Send = Callable[..., None]  # receiver, messages
 
 
 class Process:
-    """A process to which nothing happens."""
+    """A process that never fails and is never stopped."""
 
     def __init__(self, kernel: Kernel, name: str) -> None:
         self.name, self._kernel = name, kernel
@@ -29,18 +29,18 @@ class Process:
     def receiving(
         self, receive: Callable[P, Coroutine[Any, Any, T]]
     ) -> Callable[P, Coroutine[Any, Any, T]]:
-        """Return how its program receives messages, where `receive` takes them as they come."""
+        """Return the function by which its program receives messages, made from `receive`."""
         return receive
 
     def begin(self, iteration: int) -> None:
-        """Note that it begins to compute an iteration."""
+        """Note that the process begins to compute an iteration."""
 
 
 class Life:
     """The life of the processes of a run without failures.
 
     Attributes:
-        keeps_in_memory: True if checkpoints are taken without a folder, too.
+        keeps_in_memory: True if checkpoints are also taken without a folder.
         is_down: True while all processes are about to begin again.
         gone: workers that are lost and have not begun again.
     """
@@ -53,7 +53,7 @@ class Life:
         self.events = run.events
 
     def process(self, name: str) -> Process:
-        """Return another process of this name."""
+        """Return a new process of this name."""
         return Process(self.kernel, name)
 
     def spawn(self, name: str, program: Coroutine[Any, Any, None], *, daemon: bool = False) -> None:
@@ -64,7 +64,7 @@ class Life:
         """Let failures happen from now on."""
 
     def end(self) -> None:
-        """Note that the run has ended well."""
+        """Note that the run has ended without an error."""
 
     def close(self) -> None:
         """Close programs, after the kernel. Idempotent."""
@@ -74,16 +74,16 @@ class Life:
     def kept(
         self, number: int, states: Sequence[ShardState], own: Sequence[ShardState] = ()
     ) -> CheckpointInMemory | None:
-        """Return what is to be kept of the run now, as the checkpoint of this number.
+        """Return the present state of the run as the checkpoint of this number.
 
         Args:
-            states: of the servers; without servers, of the model that all workers have.
-            own: without servers, what each worker has beside it.
+            states: states of the servers; without servers, of the model that all workers have.
+            own: without servers, what each worker has in addition to this model.
         """
         return None
 
     def keep(self, kept: CheckpointInMemory) -> None:
-        """Begin again from this checkpoint from now on."""
+        """Use this checkpoint from now on if all processes must begin again."""
 
     # ------------------------------------------------------------------------------
 
@@ -92,5 +92,5 @@ class Life:
         return {}
 
     def summary(self) -> dict[str, Any]:
-        """Return what summary.json says about failures."""
+        """Return the part of summary.json about failures."""
         return {}

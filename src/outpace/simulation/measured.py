@@ -1,7 +1,7 @@
 """Run times for virtual time, measured on this computer before the run.
 
-They are measured one after the other, on one thread, while nothing else runs: the effect of
-executors that compute several gradients at once does not show in them.
+They are measured one after the other, on one thread, while nothing else runs. So they do not
+contain the effect of executors that compute several gradients at once.
 """
 
 from __future__ import annotations
@@ -17,19 +17,20 @@ from outpace.errors import ConfigError
 from outpace.tasks import Workload, gradient_of
 from outpace.tasks.kinds import PythonTask, Script, TaskKind
 
-_WARM_UP = 3  # gradients
-_MEASURED: dict[tuple[object, ...], tuple[float, ...]] = {}  # so that compared variants agree
+_WARM_UP = 3  # number of gradients
+# so that compared variants have the same times
+_MEASURED: dict[tuple[object, ...], tuple[float, ...]] = {}
 
 
 def with_measured_times(
     experiment: Experiment, measure: Callable[[Experiment, int], tuple[float, ...]]
 ) -> Experiment:
-    """Return the experiment with its run times measured, if its configuration asks for that.
+    """Return the experiment with its run times measured, if its configuration asks for it.
 
-    They are measured once in a process for each task, content of its file, and batch size.
+    A process measures them once for each task, content of the task's file, and batch size.
 
     Args:
-        measure: returns the seconds of so many gradients. Its errors are raised.
+        measure: returns the seconds of a number of gradients. Its errors are raised.
     """
     compute = experiment.compute
     if not isinstance(compute, Measured) or compute.seconds:
@@ -43,7 +44,7 @@ def with_measured_times(
 
 
 def remember(experiment: Experiment) -> None:
-    """Let experiments like this one use its measured run times, instead of measuring anew."""
+    """Let experiments like this one use its measured times, instead of measuring again."""
     compute = experiment.compute
     if isinstance(compute, Measured) and compute.seconds:
         _MEASURED[_key(experiment, compute)] = compute.seconds
@@ -55,7 +56,7 @@ def _key(experiment: Experiment, compute: Measured) -> tuple[object, ...]:
 
 
 def _source(task: TaskKind) -> bytes:
-    """Return the content of a user's file: it may be edited between two runs of a process."""
+    """Return the content of a user's file, because it may change between two runs of a process."""
     named = ""
     if isinstance(task, Script):
         named = task.path
@@ -65,7 +66,7 @@ def _source(task: TaskKind) -> bytes:
 
 
 def times_of_task(workload: Workload, experiment: Experiment, samples: int) -> tuple[float, ...]:
-    """Return the seconds of so many gradients of a task.
+    """Return the seconds of a number of gradients of a task.
 
     Raises:
         ConfigError: if the task has no gradients.

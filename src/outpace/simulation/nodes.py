@@ -1,4 +1,4 @@
-"""The contexts that programs run in, in virtual time."""
+"""The contexts of programs in virtual time."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ class VirtualNode:
         self.recv: Callable[[], Coroutine[Any, Any, Message]] = process.receiving(mailbox.get)
         self.recv_within: Callable[[float], Coroutine[Any, Any, Message | None]]
         self.recv_within = process.receiving(mailbox.get_within)
-        self._post: Send = partial(run.network.send, node)  # as `send`, whatever happens to it
+        # like `send`, even if `send` is replaced
+        self._post: Send = partial(run.network.send, node)
         self.send: Send = self._post
 
     @property
@@ -51,7 +52,7 @@ class ServerNode(VirtualNode):
 
 
 class CutOffNode(VirtualNode):
-    """The context of the program of a scheduler that has no shard. Decisions take no time."""
+    """The context of the program of a scheduler without a shard. Decisions take no time."""
 
     def __init__(self, run: VirtualRun) -> None:
         super().__init__(run, SCHEDULER)
@@ -88,7 +89,8 @@ class WorkerNode(VirtualNode):
         self.recv_several = process.receiving(self.mailbox.get_several)
         experiment = run.experiment
         shares = shares_until_ready(run.slices, experiment.forward_share)
-        # When the part of each server is complete, in the order in which backward makes them.
+        # Times when the servers' parts are complete, in the order in which backward makes the
+        # parts.
         self._parts = sorted((share, server) for server, share in enumerate(shares))
         coins = RandomStream(experiment.seed, "coin", worker, lambda source, n: source.random(n))
         self.coin = coins.__getitem__
@@ -118,7 +120,7 @@ class WorkerNode(VirtualNode):
     ) -> Sequence[Block | None] | Stopped:
         computation = self.computation
         duration = await computation.begin(parameters, iteration)
-        if not computation.is_abortable:  # as for real: it computes to the end
+        if not computation.is_abortable:  # as in a real run, the worker computes to the end
             await self._kernel.sleep_ns(duration)
             return await computation.end()
         computed = await self._spend_until(duration, ends_it)
@@ -128,10 +130,10 @@ class WorkerNode(VirtualNode):
         return Stopped(computed / max(1, duration))
 
     async def _spend_until(self, duration: Time, ends_it: Callable[[Message], bool]) -> Time | None:
-        """Let the time of a computation pass (ns), or a part of it until a message ends it.
+        """Let the time of a computation pass (ns), or until a message ends the computation.
 
         Returns:
-            The part that has passed; None: all of it.
+            The share that has passed; None: all of it.
         """
         kernel, started = self._kernel, self._kernel.now
         while True:

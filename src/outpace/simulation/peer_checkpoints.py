@@ -21,17 +21,18 @@ if TYPE_CHECKING:
 class PeerSaving(Saving):
     """Takes the checkpoints of a run when its strategy says that it may (`PeerContext.may_save`).
 
-    The first worker that has the result of an all-reduce says so first. Then no worker has taken a
-    step since it joined, and all will have the same parameters. So one model is saved at once, and
-    what the optimizers of the workers' own models remember. Where workers accumulate gradients
-    meanwhile, each is saved when it has the result; none can have the next one before all have.
-    Workers with models of their own (`PeerStrategy.saved_apart`) are saved together after any
-    iteration of one of them; what others compute then is computed again.
-    Workers that have left the run are not waited for. If it continues from here, one that was lost
-    begins with the others again, and one that had finished has nothing more to do.
+    A checkpoint is taken when the first worker has the result of an all-reduce. At that time no
+    worker has taken a step since it joined, and all will have the same parameters. So the common
+    model and the states of the workers' own optimizers are saved at once. If workers accumulate
+    gradients during an all-reduce, each worker is saved when it has the result; no worker can have
+    the next result before all have this one. Workers with separate models
+    (`PeerStrategy.saved_apart`) are saved together after an iteration of any of them; the
+    iterations that the others are computing then are repeated. The checkpoint does not wait for
+    workers that have left the run. If the run continues from the checkpoint, a worker that was lost
+    begins again with the others, and a worker that had finished has nothing left to do.
 
     Args:
-        exchange: whose models are saved.
+        exchange: the exchange whose models are saved.
     """
 
     def __init__(
@@ -44,19 +45,20 @@ class PeerSaving(Saving):
     ) -> None:
         super().__init__(run, workload, keeper, settings)
         self._exchange, self._initial = exchange, exchange.initial
-        self._passed = -1  # results of all-reduces that a worker has had
-        self._results: int | None = None  # after which each worker is saved
+        self._passed = -1  # number of all-reduce results that a worker has had
+        self._results: int | None = None  # number of results after which each worker is saved
         self._saved: dict[int, ShardState] = {}  # by worker
         first = run.resume.first if run.resume else [0] * run.experiment.workers
-        self._begins = dict(enumerate(first))  # by worker: the iteration that it computes
-        # By worker that has left: the iteration after its last one; None: it was lost.
+        self._begins = dict(enumerate(first))  # by worker: the iteration that it is computing
+        # For workers that have left: the iteration after the last one; None: the worker was lost.
         self._gone: dict[int, int | None] = {}
 
     def begin(self) -> None:
         point, life = self._run.resume, self._life
         if not self._number:
             self._write(self._exchange.state(dict.fromkeys(self._workers, 0), self._initial))
-        elif life.keeps_in_memory and point is not None:  # from this checkpoint
+        # the iterations with which workers begin from this checkpoint
+        elif life.keeps_in_memory and point is not None:
             own = [state for state in point.own_states() if state is not None]
             kept = life.kept(self._number, [point.state(0)], own)
             assert kept is not None
@@ -71,7 +73,7 @@ class PeerSaving(Saving):
         self._begins = dict(enumerate(kept.first))
 
     def look(self, worker: int, iteration: int, results: int) -> None:
-        """Save the run if it is time to: a worker begins this iteration, as all others will."""
+        """Save the run if a checkpoint is due, as a worker begins an iteration that all begin."""
         if not self._is_time(results):
             return
         iterations = dict.fromkeys(self._workers, iteration)
@@ -80,9 +82,9 @@ class PeerSaving(Saving):
         self._write(self._exchange.state(iterations, models.parameters_of(worker)), own)
 
     def gather(self, worker: int, results: int, state: Callable[[], ShardState]) -> None:
-        """Save a worker if it is time to: others say at other times that they can be saved.
+        """Save a worker if a checkpoint is due; the others are saved at other times.
 
-        state: returns what it has beside the model.
+        state: returns the worker's state in addition to the common model.
         """
         if self._results is None and self._is_time(results):
             self._results, self._saved = results, {}
@@ -92,7 +94,7 @@ class PeerSaving(Saving):
         self._write_gathered()
 
     def _write_gathered(self) -> None:
-        """Write the checkpoint of workers that are saved one after the other, if it has all."""
+        """Write the checkpoint of workers that are saved one by one, if it has all of them."""
         saved = self._saved
         if len(saved.keys() | self._gone.keys()) < len(self._workers):
             return
@@ -103,7 +105,7 @@ class PeerSaving(Saving):
         self._write(self._exchange.state(iterations, parameters), own)
 
     def apart(self, worker: int, iteration: int) -> None:
-        """Save the run if it is time to: a worker with a model of its own begins an iteration."""
+        """Save the run if one is due, as a worker with its own model begins an iteration."""
         self._begins[worker] = iteration
         if not self._is_due:
             return
@@ -114,18 +116,19 @@ class PeerSaving(Saving):
         self._write(self._exchange.state(begins, models.mean), own)
 
     def leave(self, worker: int, after: int | None, results: int) -> None:
-        """A worker leaves the run, and is not waited for any more.
+        """Note that a worker leaves the run; do not wait for it any more.
 
         Args:
-            after: the iteration after its last one; None: it was lost.
-            results: of all-reduces that have ended.
+            after: the iteration after its last one; None: the worker was lost.
+            results: number of all-reduces that have ended.
         """
         self._gone[worker] = after
         if self._results is None or worker in self._saved:
             return
         if results == self._results:
             self._write_gathered()
-        else:  # it had later results, and was not saved before, because it was about to finish
+        # the worker had later results; it was not saved before because it was about to finish
+        else:
             self._results, self._is_due = None, True
 
     def _without_lost(self, iterations: Mapping[int, int]) -> dict[int, int]:
@@ -139,7 +142,7 @@ class PeerSaving(Saving):
         return left | dict(iterations)
 
     def _is_time(self, results: int) -> bool:
-        """True if a checkpoint is due, and no other worker has had so many results."""
+        """True if a checkpoint is due, and no other worker has had this many results."""
         is_first, self._passed = results > self._passed, max(results, self._passed)
         if not (self._is_due and is_first):
             return False

@@ -73,7 +73,7 @@ class SimulatedPeer:
         except WorkerLeft:
             self.progress.stops()
             return None
-        # An all-reduce that ends at this instant has ended when the program looks.
+        # An all-reduce that ends at the present time counts as ended when the program asks.
         over = Future[None](self._kernel, "the end of this instant")
         self._kernel.call_at(self._kernel.now, over.set, late=True)
         await over

@@ -35,12 +35,12 @@ if TYPE_CHECKING:
 
 
 class PeerBlocks(Protocol):
-    """Makes the parameters of the models, whose steps an optimizer takes.
+    """Makes the parameters of models; an optimizer takes their steps.
 
     Attributes:
         initial: the value that training starts from.
-        size_bytes: of the parameters.
-        exact: elements at the end of a value that are not rounded on their way.
+        size_bytes: size of the parameters.
+        exact: number of elements at the end of a value that are not rounded when they are sent.
     """
 
     initial: Value
@@ -78,9 +78,10 @@ class PeerModels:
     """The models of a run, and their states in checkpoints.
 
     Attributes:
-        model: the common one.
-        averages: all-reduces, or averages of two workers, before the run was started or restarted.
-        restored: what each worker had beside its models at that time.
+        model: the common model.
+        averages: number of all-reduces, or of averages of two workers, before the run was started
+            or restarted.
+        restored: what each worker had in addition to its models at that time.
         left: workers whose program has ended.
 
     Raises:
@@ -107,8 +108,8 @@ class PeerModels:
         """Begin with the models of a checkpoint.
 
         Args:
-            state: of the model that all workers have; None: the run begins.
-            own: what each worker had beside it, if anything.
+            state: state of the model that all workers have; None: the run begins.
+            own: each worker's state in addition to it, if there was any.
         """
         strategy = self.strategy
         for each in (self._own, self._computed_at, self.left):
@@ -121,7 +122,7 @@ class PeerModels:
             if strategy.has_common:
                 self.model.restore(state.parameters, state.optimizer, state.pushes, state.version)
             else:
-                self._steps = state.pushes  # of workers on parameters of their own
+                self._steps = state.pushes  # steps of workers on their own parameters
             if strategy.has_own:
                 for worker, kept in enumerate(own):
                     restore_own(self.own_block(worker), state, kept)
@@ -144,7 +145,7 @@ class PeerModels:
         return self._own[worker]
 
     def average(self, one: int, other: int) -> None:
-        """Give two workers the mean of their own models."""
+        """Set the own models of two workers to their mean."""
         blocks = [self._own[one], self._own[other]]
         mean = average(blocks)
         for block in blocks:
@@ -152,7 +153,7 @@ class PeerModels:
 
     @property
     def mean(self) -> Value:
-        """The mean of the own models of workers that are not lost."""
+        """The mean of the own models of all workers that are not lost."""
         gone = self._run.life.gone
         return average([block for n, block in sorted(self._own.items()) if n not in gone])
 
@@ -165,22 +166,22 @@ class PeerModels:
 
     @property
     def updates(self) -> int:
-        """Commits to the common model; without one, N steps of workers count as an update."""
+        """Number of commits to the common model; without it, N steps of workers count as one."""
         return self.model.version if self.strategy.has_common else self._steps // self._workers
 
     @property
     def changes(self) -> tuple[int, int]:
-        """A value that changes whenever the parameters do."""
+        """A value that is different after each change of the parameters."""
         return self.model.version, self._steps
 
     def computed(self, number: int, versions: Sequence[int]) -> None:
-        """Note at which versions of the common model gradients in an all-reduce were computed."""
+        """Note at which versions of the common model an all-reduce's gradients were computed."""
         if versions:
             self._computed_at.setdefault(number, []).extend(versions)
 
     def committed(self, gradients: int) -> None:
         """Note a commit of the common model, with this number of gradients."""
-        before = self.model.version - 1  # the result of all-reduce n is commit n
+        before = self.model.version - 1  # the result of all-reduce n becomes commit n
         versions = self._computed_at.pop(before, ())
         ages = (before - version for version in versions)
         self._run.recorder.gradients_applied(gradients, ages)
@@ -188,7 +189,7 @@ class PeerModels:
 
     def _stepped(self) -> None:
         if self.strategy.has_common:
-            return  # commits count
+            return  # the number of commits counts
         self._steps += 1
         self._run.recorder.gradients_applied(1)
         if self._steps % self._workers == 0:
@@ -205,25 +206,25 @@ class PeerModels:
         return common_state(iterations, averages, pushes, parameters, optimizer)
 
     def own_states(self, iterations: Mapping[int, int]) -> list[ShardState]:
-        """Return what workers have beside the model when they begin these iterations; copies."""
+        """Return copies of the workers' own states when they begin these iterations."""
         workers, apart = sorted(iterations), self.strategy.saved_apart
         if not self.strategy.has_own:
             return []
         return [self.own_state(each, iterations[each], None, differs=apart) for each in workers]
 
     def parameters_of(self, worker: int) -> Value:
-        """Return the parameters of a worker's own model; of the common one if it has none."""
+        """Return a worker's own parameters; the common parameters if it has no own model."""
         has_own = self.strategy.has_own
         return self.own_block(worker).read() if has_own else self.model.newest.value
 
     def own_state(
         self, worker: int, iteration: int, pending: PendingIteration | None, *, differs: bool
     ) -> ShardState:
-        """Return what a worker has beside the model when it begins this iteration.
+        """Return what a worker has besides the common model when it begins this iteration.
 
         Args:
-            pending: a sum that it has.
-            differs: its own model has steps that no other has.
+            pending: a sum that the worker has received and not used yet.
+            differs: True if its own model has steps that no other model has.
         """
         sums = () if pending is None else (pending,)
         if not self.strategy.has_own:

@@ -1,6 +1,6 @@
 """The exchange of a run in virtual time without servers: workers average among themselves.
 
-Connects the workers' program to the kernel, the collectives and the laws of the cluster.
+It connects the workers' program to the kernel, the collectives and the laws of the cluster.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from outpace.sync.peers.strategy import PeerStrategy
 
 
 class SimulatedMeetings:
-    """The meetings of a run: each is over at the moment in which the last worker comes."""
+    """The meetings of a run: each is over when the last worker enters it."""
 
     def __init__(self, kernel: Kernel, workers: int) -> None:
         self._kernel, self._meetings = kernel, Meetings(range(workers))
@@ -42,7 +42,7 @@ class SimulatedMeetings:
         return part
 
     def leave(self, worker: int) -> None:
-        """Wait no longer for this worker."""
+        """Do not wait for this worker any more."""
         self._end(self._meetings.leave(worker))
 
     def _end(self, workers: list[int]) -> None:
@@ -57,7 +57,7 @@ class Peers(Exchange[PeerSaving]):
         first: the iteration with which each worker begins.
         initial: what the workers have in common at the start of the run.
         all_reduces, exchanges, meetings: what the workers join.
-        contexts: of the workers' programs, by worker.
+        contexts: contexts of the workers' programs, by worker.
         saving: takes checkpoints; None: there are none.
     """
 
@@ -76,7 +76,7 @@ class Peers(Exchange[PeerSaving]):
         self._start()
 
     def _start(self) -> None:
-        """Start the workers, with the models as they are now."""
+        """Start the workers with the present models."""
         run, kernel, strategy, models = self._run, self._kernel, self._strategy, self.models
         self._routes = of_pairs, of_all = routes_of(run, strategy)
         self.all_reduces = SimulatedAllReduces(
@@ -126,7 +126,7 @@ class Peers(Exchange[PeerSaving]):
     # -- failures -----------------------------------------------------------------------
 
     def go_back(self, kept: CheckpointInMemory) -> None:
-        """Put the models back to a checkpoint; nothing runs until `start_again`."""
+        """Reset the models to a checkpoint; nothing runs until `start_again`."""
         for route in self._routes:
             route.end()
         self.exchanges.abandon()
@@ -151,9 +151,9 @@ class Peers(Exchange[PeerSaving]):
     def may_save(
         self, worker: int, iteration: int, pending: PendingIteration | None, *, differs: bool
     ) -> None:
-        """A worker of a run with checkpoints begins this iteration next.
+        """Save a worker, if asked to, before it begins this iteration, in a run with checkpoints.
 
-        It has nothing but its models and this sum. differs: as for `PeerModels.own_state`.
+        Its models and `pending` are all its state. differs: see `PeerModels.own_state`.
         """
         assert self.saving is not None
         models, results = self.models, self.all_reduces.ended
@@ -181,7 +181,7 @@ def routes_of(run: VirtualRun, strategy: PeerStrategy) -> tuple[Route, Route]:
     law = run.experiment.network
     is_fair = law is not None and law.contention == "fair"
     has_own_cost = law is not None and law.all_reduce is not None
-    # Exchanges under way at the same time meet on the connection of a machine with several workers.
+    # Simultaneous exchanges share the connection of a machine with several workers.
     meet = law is not None and strategy.exchanges and run.experiment.machines.share_workers
     formula: Route = Formula(run.kernel, run.network)
     route = Messages(run.kernel, run.network) if is_fair or meet else formula

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 
 class ServerSaving(Saving):
-    """Takes the checkpoints of a run, and writes each as soon as all shards have been saved."""
+    """Takes the checkpoints of a run; writes each as soon as all shards have been saved."""
 
     def __init__(
         self,
@@ -35,7 +35,8 @@ class ServerSaving(Saving):
     ) -> None:
         super().__init__(run, workload, keeper, settings)
         shards = self._shards = exchange.shards
-        self._is_exact = is_exact(run.experiment)  # all are saved between the same two iterations
+        # all shards are saved between the same two iterations
+        self._is_exact = is_exact(run.experiment)
         self._names = [server_name(server) for server in range(len(shards))]
         self._planner = CutPlanner(self._names, self._is_exact, self._number)
         self._states: dict[int, ShardState] = {}
@@ -47,10 +48,10 @@ class ServerSaving(Saving):
             )
             for server in range(len(shards))
         ]
-        self._clock = shards[0].clock  # of shard 0, after its last message
+        self._clock = shards[0].clock  # clock of shard 0 after its last message
 
     def look(self, server: int) -> Callable[[], None]:
-        """Return what is to be called after each message of a server, before its answers."""
+        """Return the function to call after each message of a server, before its answers."""
         return self._cuts[server].look if server else self._look_at_first
 
     def begin(self) -> None:
@@ -63,7 +64,7 @@ class ServerSaving(Saving):
             self._life.keep(kept)
 
     def begin_again(self, kept: CheckpointInMemory) -> None:
-        """Continue with the shards of the last checkpoint; the one under way is given up."""
+        """Continue with the shards of the last checkpoint; give up the open checkpoint."""
         self._follow(self._planner.abandon())
         self._states.clear()
         self._planner = CutPlanner(self._names, self._is_exact, self._planner.number)
@@ -81,13 +82,13 @@ class ServerSaving(Saving):
         return max(shard.clock for shard in self._shards)
 
     def _look_at_first(self) -> None:
-        """Begin one, if it is due, after a message of shard 0."""
+        """Begin a checkpoint after a message of shard 0, if one is due."""
         first, before = self._shards[0], self._clock
         self._clock = first.clock
         if self._is_due and not self._planner.is_open:
             self._is_due = False
             furthest = self._furthest
-            # Where shard 0 has just begun an iteration no worker knows of it, and none is in it.
+            # If shard 0 has just begun an iteration, no worker knows of it, and none computes it.
             begins = before < first.clock == furthest and first.is_between_iterations
             self._begin_at(furthest if begins else furthest + 1)
         self._cuts[0].look()
@@ -98,7 +99,7 @@ class ServerSaving(Saving):
 
     @property
     def _can_be_exact(self) -> bool:
-        """True unless the policies have been changed to others during the run."""
+        """True unless the run has changed to other policies."""
         followed = [shard.policy for shard in self._shards]
         return self._is_exact and all(map(in_lockstep, followed))
 

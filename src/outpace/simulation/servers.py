@@ -1,7 +1,7 @@
 """The exchange of a run in virtual time with servers: real gradients on a simulated cluster.
 
-Connects the programs of servers and workers with the kernel, the network, the shards and the
-laws of the cluster. Nothing here decides about synchronization.
+It connects the programs of servers and workers with the kernel, the network, the shards and the
+laws of the cluster. It makes no decisions about synchronization.
 """
 
 from __future__ import annotations
@@ -43,11 +43,11 @@ class Servers(Exchange[ServerSaving]):
 
 
     Args:
-        new_block: returns the parameters of a server, given its number and its initial ones.
+        new_block: returns the parameters of a server, given its number and its initial parameters.
 
     Attributes:
-        shards: of the servers.
-        cut_offs: makes the rule that cuts iterations off.
+        shards: shards of the servers.
+        cut_offs: makes the rule that cuts off iterations.
     """
 
     _saving: ServerSaving | None = None
@@ -67,7 +67,7 @@ class Servers(Exchange[ServerSaving]):
         self._message_bytes = [bytes_on_the_wire(block, wire) for block in initial]
         self._workers: dict[int, WorkerNode] = {}  # by worker: the context of its program
         self._tells_pauses = leaves_behind(experiment)
-        self._is_at_limit = False  # True once a worker has come to stop.iterations
+        self._is_at_limit = False  # True once a worker has reached stop.iterations
         mailboxes = [run.network.join(server).mailbox for server in self._servers]
         self.control = SimulationControl(run, mailboxes)
         self.shards = self._new_shards(initial)
@@ -126,7 +126,7 @@ class Servers(Exchange[ServerSaving]):
     def _start(self, first: Sequence[int] | None) -> None:
         """Start all programs.
 
-        first: the iteration with which each worker begins in the middle of the run.
+        first: the iteration with which each worker begins if the run was resumed or restarted.
         """
         for server, name in enumerate(self._servers):
             look = None if self._saving is None else self._saving.look(server)
@@ -142,7 +142,7 @@ class Servers(Exchange[ServerSaving]):
                 self.start_worker(worker, None if first is None else first[worker])
 
     def start_worker(self, worker: int, first: int | None) -> None:
-        """Start the program of a worker. first: as in `WorkerNode`."""
+        """Start the program of a worker. first: see `WorkerNode`."""
         node = WorkerNode(self._run, worker, self._servers, first)
         self._workers[worker] = node
         train = worker_program(self._experiment)
@@ -154,16 +154,16 @@ class Servers(Exchange[ServerSaving]):
         try:
             await train(node)
             self._is_at_limit = True
-        except WorkerLeft:  # the program sends nothing more
+        except WorkerLeft:  # the program sends no more messages
             for name in self._listeners:
                 node.send(name, Leave(node.worker))
-        # Late workers have taken fewer steps of their scripts at stop.iterations, and so never join
-        # the collectives in which others may wait for them.
+        # At stop.iterations, late workers have taken fewer steps of their scripts. So they never
+        # join the collectives in which others may wait for them.
         self._run.body.left(node.worker, is_over=self._tells_pauses and self._is_at_limit)
 
     @property
     def _listeners(self) -> list[str]:
-        """The servers, and the scheduler if there is one."""
+        """The names of the servers, and of the scheduler if there is one."""
         return [*self._servers, *[SCHEDULER] * has_scheduler(self._experiment)]
 
     def pause(self, worker: int, *, over: bool = False) -> None:
@@ -196,7 +196,7 @@ class Servers(Exchange[ServerSaving]):
         return self._scheduler if name == SCHEDULER else self.shards[self._servers.index(name)]
 
     def go_back(self, kept: CheckpointInMemory) -> None:
-        """Put the shards back to a checkpoint; nothing runs until `start_again`."""
+        """Reset the shards to a checkpoint; nothing runs until `start_again`."""
         self.shards[:] = self._new_shards(self._workload.initial_parameters())
         for shard, state in zip(self.shards, kept.states, strict=True):
             shard.restore(state, self._run.kernel.now)

@@ -1,15 +1,14 @@
 """The time that a server needs for each push, update and pull in virtual time.
 
-A server does one thing at a time, in the order of arrival; its mailbox is the queue.
-A push or pull takes effect at the end of its own time. A pull that is held costs its
-time twice: when it is judged, and when it is taken out of the buffer and answered. Several
-that are released together are answered one after the other, and each reply leaves at the
-end of its turn; all carry the parameters at their release, since the server does nothing
-else meanwhile.
+A server does one thing at a time, in the order of arrival; its mailbox is the queue. A push or pull
+takes effect at the end of its own time. A pull that is held costs its time twice: when it is
+judged, and when it is taken out of the buffer and answered. Pulls that are released together are
+answered one after the other, and each reply leaves at the end of its turn; all carry the parameters
+at the time of the release, since the server does nothing else in between.
 
-With a time to judge pulls, a pull costs that when it arrives, and its own time once, when it is
-answered. The time of an update comes after that of the push that causes it: answers and later
-messages wait for it.
+If there is a time to judge pulls, a pull costs this time when it arrives, and its own time once,
+when it is answered. The time of an update comes after the time of the push that causes it: answers
+and later messages wait for it.
 """
 
 from __future__ import annotations
@@ -29,10 +28,10 @@ from outpace.sync.shard import Shard
 class TimedServerNode(ServerNode):
     """The context of a server that needs time for each push, update and pull.
 
-    The time of its n-th push, update or pull depends on seed, server, its size and n alone.
+    The time of its n-th push, update or pull depends only on seed, server, the server's size and n.
 
     Args:
-        size_bytes: of its parameters. message_bytes: of its parameters as they are sent.
+        size_bytes: size of its parameters. message_bytes: size of its parameters in a message.
     """
 
     def __init__(
@@ -54,13 +53,13 @@ class TimedServerNode(ServerNode):
         self._push_times = times(experiment.push_time, "push time", has_update=of_push)
         self._pull_times = times(experiment.pull_time, "pull time", has_update=False)
         self._update_times = times(update_law, "update time", has_update=True)
-        self._judge_times = None  # it costs a pull's time
+        self._judge_times = None  # number of answers that cost a pull's time
         if experiment.judge_time is not None:
             law = experiment.judge_time
             self._judge_times = times_of(law, experiment.seed, "judge time", index)
-        self._version = shard.version  # whose update has had its time
+        self._version = shard.version  # version whose update has had its time
         self._free_at: Time = 0
-        self._current: Message | None = None  # the message judged last; None: a held pull
+        self._current: Message | None = None  # the last judged message; None: a held pull
         self.send = self._send
         self.recv = self._process.receiving(self._next)
         self.recv_within = self._process.receiving(self._next_within)
@@ -89,7 +88,7 @@ class TimedServerNode(ServerNode):
             self._kernel.call_at(self._free_at, partial(self._post, to), reply)
 
     def _take_time_for_updates(self) -> None:
-        """Take the time of the updates since the last call."""
+        """Spend the time of the updates since the last call."""
         updates, self._version = self.shard.version - self._version, self.shard.version
         for _ in range(updates):
             self._free_at = max(self.now, self._free_at) + next(self._update_times)
@@ -100,7 +99,7 @@ class TimedServerNode(ServerNode):
         return await self._served(await self.mailbox.get())
 
     async def _next_within(self, timeout_s: float) -> Message | None:
-        """Return the next message if it arrives within that time, at the end of its service time.
+        """Return the next message at its service's end, if it arrives within `timeout_s`.
 
         Earlier work and the message's own time may end later than the time-out.
         """

@@ -1,6 +1,6 @@
 """A run in virtual time: driving, evaluating and ending it.
 
-What it does in between is up to its parts: a body (`computing`), an exchange, a life (`life`).
+Its parts do the rest: a body (`computing`), an exchange, and a life (`life`).
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ if TYPE_CHECKING:
 
 _END_OF_TIME: Time = 2**63 - 1  # 292 years; the trace keeps times in 64 bits
 SavingT = TypeVar("SavingT", bound=Saving)
-Progress = Callable[[float], None]  # share of the run done, in [0, 1]
+Progress = Callable[[float], None]  # completed share of the run, in [0, 1]
 
 
 class Exchange(ABC, Generic[SavingT]):
-    """How a run combines gradients or parameters: the programs of its nodes, and the models.
+    """Combines gradients or parameters in a run: the programs of its nodes, and the models.
 
-    `servers` and `peers` have those of tasks and of scripts that attach, `scripts.collectives.run`
-    that of scripts which do it themselves.
+    `servers` and `peers` have the exchanges of tasks and of scripts that attach;
+    `scripts.collectives.run` has the exchange of scripts that use their own collectives.
 
     Attributes:
         control: changes policies during the run.
@@ -69,7 +69,7 @@ class Exchange(ABC, Generic[SavingT]):
 
     @abstractmethod
     def parameters(self) -> list[Block]:
-        """Return the current blocks, which are what is evaluated."""
+        """Return the current blocks for an evaluation."""
 
     @property
     @abstractmethod
@@ -79,10 +79,10 @@ class Exchange(ABC, Generic[SavingT]):
     @property
     @abstractmethod
     def changes(self) -> object:
-        """Return a value that changes whenever the parameters do."""
+        """Return a value that is different after each change of the parameters."""
 
     def pause(self, worker: int, *, over: bool = False) -> None:
-        """Tell servers and scheduler that a worker waits in a collective, or does so no more."""
+        """Tell servers and scheduler that a worker begins or ends a wait in a collective."""
 
     def waiting(self) -> list[str]:
         """Describe which pulls are held where, for the message of a deadlock."""
@@ -93,7 +93,7 @@ class Exchange(ABC, Generic[SavingT]):
         return None
 
     def close(self) -> None:
-        """Write what was left undone to the trace. Idempotent."""
+        """Write everything that is still missing to the trace. Idempotent."""
 
 
 @dataclass(slots=True)
@@ -107,7 +107,7 @@ class _Periodic:
 
 @contextlib.contextmanager
 def _rare_garbage_collection() -> Iterator[None]:
-    """Collect garbage rarely: a run makes many short-lived objects and hardly any cycles."""
+    """Collect garbage rarely, as a run makes many short-lived objects and hardly any cycles."""
     thresholds = gc.get_threshold()
     gc.set_threshold(max(thresholds[0], 50_000), *thresholds[1:])
     try:
@@ -122,16 +122,16 @@ class VirtualRun:
     `composition` makes runs.
 
     Args:
-        rows: take the rows of the recorder.
-        progress: Called now and then with the share of the run that is done.
+        rows: takes the rows of the recorder.
+        progress: Called now and then with the completed share of the run.
         message_log: Called with each message that has arrived.
         tie_seed: Shuffles events of equal time, for tests.
         control: The user's function that changes policies during the run.
         resume: Where the run is resumed.
-        keeper: Where checkpoints are kept; None: in memory alone, if anywhere.
+        keeper: Stores checkpoints; None: they are kept only in memory, if at all.
         status: Is written about once a second of real time; None: the run has no folder.
         warn: Takes warnings about the training.
-        events: Is told of what happens to the run.
+        events: The log, which gets the events of the run.
 
     Attributes:
         body: computes the gradients.
@@ -191,7 +191,7 @@ class VirtualRun:
         )
         self._total = experiment.workers * (experiment.stop.iterations or 0)
         self._done = 0
-        self._evaluated_at: object = None  # changes of the exchange at the last evaluation
+        self._evaluated_at: object = None  # `changes` of the exchange at the last evaluation
         self.run_time = run_time_of(experiment)
         self._periodic: list[_Periodic] = []
         evaluated = self._take_up_from(resume) if resume is not None else 0
@@ -225,10 +225,10 @@ class VirtualRun:
         life: Life,
         new_saving: Callable[..., SavingT] | None = None,
     ) -> None:
-        """Take the parts of the run, and start its programs; called once.
+        """Set the parts of the run, and start its programs; called once.
 
-        new_saving: makes what takes checkpoints, if there are any; takes the run, its exchange, its
-            model, the keeper and the settings. None: the run cannot be saved.
+        new_saving: makes the saver of checkpoints, if there are any, from the run, its exchange,
+        its model, the keeper and the settings. None: the run cannot be saved.
         """
         self.body, self.exchange, self.life = body, exchange, life
         settings, saving = self.experiment.checkpoint, None
@@ -244,22 +244,22 @@ class VirtualRun:
             self.kernel.spawn(self._act_periodically(), "intervals", daemon=True)
 
     def _call_every(self, period_s: float, act: Callable[[], None], after: Time) -> None:
-        """Call `act` at the first multiple of the period after this time (ns), and so on.
+        """Call `act` at the first multiple of the period after `after` (ns), and at all later ones.
 
-        Not before the present time, where the run is resumed from a checkpoint.
+        If the run is resumed from a checkpoint, the first call is not before the present time.
         """
         period = nanoseconds(period_s)
         due = max((after // period + 1) * period, self.kernel.now)
         self._periodic.append(_Periodic(act, period, due))
 
     async def _act_periodically(self) -> None:
-        """Call what is due, in one walker, so that no two of them hide a deadlock."""
+        """Make the periodic calls in one walker, because two would hide a deadlock."""
         kernel = self.kernel
         while True:
             due = min(each.due for each in self._periodic)
             await kernel.sleep_ns(due - kernel.now)
             if kernel.nothing_due:
-                return  # a deadlock, which this walker must not hide
+                return  # there is a deadlock, which this walker must not hide
             for each in self._periodic:
                 if each.due <= kernel.now:
                     each.act()
@@ -284,7 +284,7 @@ class VirtualRun:
 
     @property
     def updates(self) -> int:
-        """Number of updates so far."""
+        """Number of updates so far, in the present parameters."""
         return self.exchange.updates
 
     def state_dict(self) -> dict[str, torch.Tensor]:
@@ -311,7 +311,7 @@ class VirtualRun:
         return totals
 
     def run(self) -> None:
-        """Run to the end; `close` must be called afterwards, whatever happened.
+        """Run to the end; `close` must be called afterwards, in any case.
 
         Raises:
             RunError: if the run fails; the message names the virtual time.
@@ -355,7 +355,7 @@ class VirtualRun:
             self._evaluate()
 
     def close(self) -> None:
-        """Stop everything and write what was left undone to the trace. Idempotent."""
+        """Stop everything and write everything that is still missing to the trace. Idempotent."""
         self.exchange.close()
         self.kernel.close()
         self.body.close()
@@ -364,7 +364,7 @@ class VirtualRun:
         self._trace.flush()
 
     def on_update(self, version: int) -> None:
-        """The parameters have a new version: evaluate it, if it is to be; tell the checkpoints."""
+        """Handle a new version of the parameters: evaluate it, if due; tell the checkpoints."""
         every = self.experiment.evaluate.every_updates
         if every and version % every == 0:
             self._evaluate()
@@ -393,7 +393,7 @@ class VirtualRun:
             self._status.write("training", seconds(self.kernel.now), self.totals)
 
     def share(self) -> float:
-        """Return the share of the run that is done, in [0, 1]; 0 if that is unknown."""
+        """Return the completed share of the run, in [0, 1]; 0 if it is unknown."""
         limit_s = self.experiment.stop.virtual_time_s
         by_time = seconds(self.kernel.now) / limit_s if limit_s is not None else 0.0
         by_steps = self._done / self._total if self._total else 0.0

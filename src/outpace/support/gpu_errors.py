@@ -28,8 +28,8 @@ def remedy(error: BaseException) -> str:
     text = str(error)
     if any(each in text for each in _NO_ROOM):
         return (
-            ": use a smaller batch or model, or fewer workers on this GPU: each has a model, an "
-            "optimizer and a CUDA context of its own"
+            ": use a smaller batch or model, or fewer workers on this GPU: each has its own "
+            "model, optimizer and CUDA context"
         )
     if "invalid device ordinal" in text:
         return (

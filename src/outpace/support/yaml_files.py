@@ -138,7 +138,7 @@ def with_overrides(data: dict[str, Any], overrides: Iterable[str]) -> dict[str, 
     """Return the data with `key=value` overrides. Keys are dotted paths, values are YAML.
 
     An override of `x.kind` first removes all other keys of the mapping x; then the other overrides
-    of x are set, whatever their order.
+    of x are set, in any order of the overrides.
 
     Raises:
         ConfigError: if an override does not have this form, or if its path leads through a value

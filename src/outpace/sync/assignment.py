@@ -37,13 +37,14 @@ ONE_WIRE: Final = (
 
 @dataclass(frozen=True, slots=True)
 class SyncChange:
-    """Changes the policy of the servers that match `keys` to `sync`, `at_s` seconds into the run.
+    """Changes the policy of servers to `sync`, `at_s` seconds into the run.
 
-    The servers keep their conditions. Raises ValueError if the time is negative.
+    `keys` matches the names of the servers. The servers keep their conditions. Raises ValueError if
+    the time is negative.
 
     Attributes:
         at_s: seconds into the run.
-        sync: strategy from then on.
+        sync: strategy after the change.
         keys: pattern of the names of the servers that change.
     """
 
@@ -55,7 +56,7 @@ class SyncChange:
         check_ranges(self)
 
     def for_workers(self, workers: int) -> SyncChange:
-        """Return this change with shares of the workers replaced by their number."""
+        """Return this change with numbers in place of shares of the workers."""
         sync = for_workers(self.sync, workers)
         return self if sync == self.sync else replace(self, sync=sync)
 
@@ -103,12 +104,13 @@ class Policies:
         """Return the configuration keys that the strategies refuse, each with the reason."""
         found: dict[str, str] = {}
         for place, strategy in enumerate(self.strategies(load)):
-            if strategy.has_servers or not place:  # else the change to it is refused itself
+            # otherwise the change to this strategy is refused
+            if strategy.has_servers or not place:
                 found |= strategy.refused_keys(self.workers)
         return found
 
     def strategies(self, load: bool) -> list[Strategy]:
-        """Return all strategies that are followed at any time; load: as for `contradictions`."""
+        """Return all strategies that are followed at any time. load: as for `contradictions`."""
         return [
             strategy_of(sync)
             for sync in self._every()
@@ -138,7 +140,10 @@ class Policies:
         for place, change in enumerate(self.changes):
             key = f"sync_changes[{place}]"
             if change.at_s < before:
-                yield f"{key}.at_s: {change.at_s} goes back in time, the one before is at {before}"
+                yield (
+                    f"{key}.at_s: {change.at_s} goes back in time, the previous change is "
+                    f"at {before}"
+                )
             before = change.at_s
             yield from self.problems(f"{key}.sync", change.sync, load)
             yield from self._unmatched(key, change.keys)
@@ -155,7 +160,7 @@ class Policies:
             yield f"sync.wire: {ONE_WIRE}"
 
     def problems(self, key: str, syncs: Syncs, load: bool = True) -> Iterator[str]:
-        """Yield why servers cannot follow these policies."""
+        """Yield the reasons why servers cannot follow these policies."""
         if isinstance(syncs, tuple) and len(syncs) != self.servers:
             yield (
                 f"{key}: a list of {len(syncs)} policies for {self.servers} servers: a list "
@@ -172,7 +177,7 @@ class Policies:
                 yield f"{place}: {without_servers(strategy)}: {everywhere}"
 
     def warnings(self) -> Iterator[str]:
-        """Yield what the policies warn of, each with its key. Loads the user's files."""
+        """Yield the warnings of the policies, each with its key. Loads the user's files."""
         changes = {f"sync_changes[{n}].sync": each.sync for n, each in enumerate(self.changes)}
         for key, syncs in {"sync": self.sync, **changes}.items():
             for place, sync in _by_place(key, syncs):
@@ -196,34 +201,34 @@ def _by_place(key: str, syncs: Syncs) -> Iterator[tuple[str, Sync]]:
 
 
 def for_workers(syncs: Syncs, workers: int) -> Syncs:
-    """Return the strategies with shares of the workers replaced by their number."""
+    """Return the strategies with numbers in place of shares of the workers."""
     if isinstance(syncs, tuple):
         return tuple(for_workers_of(sync, workers) for sync in syncs)
     return for_workers_of(syncs, workers)
 
 
 def for_workers_of(sync: Sync, workers: int) -> Sync:
-    """Return one strategy like `for_workers`; a user's reads the shares itself."""
+    """Return one strategy as `for_workers` does; a user's strategy reads the shares itself."""
     return sync if isinstance(sync, PythonStrategy) else sync.for_workers(workers)
 
 
 def without_servers(sync: Strategy) -> str:
-    """Return the error message for a strategy without servers where a policy is needed."""
+    """Return the error message for a strategy without servers in the place of a policy."""
     return f"{sync.kind} has no servers"
 
 
 def strategy_of(sync: Sync) -> Policy | PeerStrategy:
-    """Return the strategy, loaded if it is the user's. Raises ConfigError if loading fails."""
+    """Return the strategy, loaded if it is a user's. Raises ConfigError if loading fails."""
     return sync.strategy if isinstance(sync, PythonStrategy) else sync
 
 
 def described(sync: object, folder: Path | None = None) -> Strategy | type[Strategy] | None:
-    """Return whom to ask for the traits of a strategy in plain data; None: it cannot be read.
+    """Return a strategy, or its class, from plain data, for its traits; None if it cannot be read.
 
-    A user's strategy is loaded and made.
+    A user's strategy is loaded and constructed; of the library's strategies the class is enough.
 
     Args:
-        folder: that its path is relative to; None: the current one.
+        folder: the folder that the path of a user's strategy is relative to; None: the current one.
     """
     kind = sync.get("kind") if isinstance(sync, Mapping) else None
     if not isinstance(sync, Mapping) or kind != "python":
@@ -232,11 +237,11 @@ def described(sync: object, folder: Path | None = None) -> Strategy | type[Strat
         mine = PythonStrategy(sync.get("target", ""), sync.get("arguments", {}))
         return strategy_of(with_paths(mine, folder or Path.cwd()))
     except (AttributeError, ConfigError, TypeError, ValueError):
-        return None  # said when the configuration is read
+        return None  # the error is raised when the configuration is read
 
 
 def has_servers(sync: object, folder: Path | None = None) -> bool:
-    """True if a strategy in plain data, see `described`, has servers, or cannot be read."""
+    """True if a strategy in plain data has servers or cannot be read; see `described`."""
     strategy = described(sync, folder)
     return strategy is None or strategy.has_servers
 
@@ -250,7 +255,7 @@ def traits_of(sync: Sync) -> Policy:
 
 
 def policy_of(sync: Sync) -> Policy:
-    """Return the policy that a server follows; answers of a user's policy are checked.
+    """Return the policy that a server follows; the answers of a user's policy are checked.
 
     Raises ConfigError.
     """

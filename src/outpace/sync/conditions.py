@@ -1,4 +1,4 @@
-"""Conditions written by the user, in place of a policy's own.
+"""Conditions that a user writes to replace a policy's own.
 
 The answers of a condition are checked, and errors name the condition.
 """
@@ -46,7 +46,7 @@ class Condition:
         """Return the function's answer. Raises PolicyError if it raises.
 
         Args:
-            what: what is asked, for errors.
+            what: text of the question, for errors.
             place: where the condition is used, for errors.
         """
         try:
@@ -57,9 +57,9 @@ class Condition:
             ) from error
 
     def truth(self, answer: Any, what: str, place: str, others: str = "") -> bool:
-        """Return the answer as a bool. Raises PolicyError if it is something else.
+        """Return the answer as a bool. Raises PolicyError if it is not one.
 
-        others: further answers that it may give, for the error.
+        others: further answers that are allowed, for the error.
         """
         if type(answer).__name__ in ("bool", "bool_"):  # numpy has a bool of its own
             return bool(answer)
@@ -90,14 +90,14 @@ class Conditioned(Policy):
 
     Attributes:
         base: the policy.
-        pull: pull(pull, view) returns True, False or a Decision. After False, the pull is filed
-            in the policy's buffer and answered at the buffer's clock without a second call, as
-            in FluentPS, algorithm 1. If the policy has no buffer, `pull` is called again
+        pull: pull(pull, view) returns True, False or a Decision. If it returns False, the pull is
+            filed in the policy's buffer and answered at the buffer's clock without a second call,
+            as in FluentPS, algorithm 1. If the policy has no buffer, `pull` is called again
             whenever a worker has pushed or left.
-        push: push(view) returns True if the shard may finish iteration V, else False; or a
-            float, the patience in seconds (`Policy.patience_s`).
-        declares: True if the conditions are methods of `base`, which says what they do. Of other
-            conditions nothing is known: workers may be left behind, and significance be used.
+        push: push(view) returns True if the shard may finish iteration V, else False; or it returns
+            a float, the patience in seconds (`Policy.patience_s`).
+        declares: True if the conditions are methods of `base`, which declares what they do. Nothing
+            is known about other conditions: they may leave workers behind and use significance.
 
     `may_answer` and `patience_s` raise PolicyError if a condition raises an exception or returns
     something else.
@@ -123,7 +123,7 @@ class Conditioned(Policy):
 
     @property
     def apply(self) -> Apply:
-        return Apply(self.base.apply)  # a user's class may have it as text
+        return Apply(self.base.apply)  # a user's class may have text here
 
     @property
     def scale(self) -> Scale:
@@ -140,7 +140,8 @@ class Conditioned(Policy):
 
     @property
     def uses_significance(self) -> bool:
-        return not self._is_declared or self.base.uses_significance  # a condition may call it
+        # a condition may call `significance`
+        return not self._is_declared or self.base.uses_significance
 
     @property
     def cut_off(self) -> CutOffSettings | None:
@@ -189,7 +190,7 @@ class Conditions:
     Attributes:
         keys: pattern of the servers' names (`assignment.matching`).
         pull, push: `file.py:function` or `module:function`, called as in `Conditioned`, with
-            `arguments` in addition; None: the policy's own condition.
+            `arguments` in addition; None: the policy's own condition is used.
         active: True if the conditions apply from the start of the run; otherwise they are only
             available to `Control.set_pull_condition` and `set_push_condition`.
         arguments: further arguments of the functions.

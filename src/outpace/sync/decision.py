@@ -10,17 +10,17 @@ from typing import Final
 
 import msgspec
 
-ASK_AGAIN: Final = -1  # no clock releases the pull: judge it again when the view has changed
+ASK_AGAIN: Final = -1  # release clock of a pull that is judged again when the view has changed
 ANYBODY: Final = -1
 
 
 class Reason(enum.IntEnum):
-    """Why a pull was answered or held. The numbers are in traces: never reuse one."""
+    """Why a pull was answered or held. Traces contain the numbers: never reuse one."""
 
     UNBOUNDED = 0  # no bound applies to this pull
     WITHIN_BOUND = 1  # lead < bound
     BEYOND_BOUND = 2  # lead ≥ bound
-    SPARED = 3  # beyond the bound, but let through by the coin
+    SPARED = 3  # beyond the bound, but the random draw let it pass
     CONDITION = 4  # a condition of the user was true
     NO_CONDITION = 5  # a condition of the user was false
 

@@ -1,8 +1,8 @@
 """Messages between workers, shards and schedulers, as programs and state machines see them.
 
-A real run sends a `WireMessage` as it is. Only while it travels, a `BlockHead` is in place of its
-block, which follows as bytes. Tensors travel as blocks (`blocks.block`). The receiver of a block
-owns it: the shard may write into the gradient of a push.
+A real run sends a `WireMessage` unchanged, except that a `BlockHead` stands for its block, whose
+bytes follow the message. Tensors are sent as blocks (`blocks.block`). The receiver of a block owns
+it: the shard may write into the gradient of a push.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     WireBlock: TypeAlias = Block
 else:
-    WireBlock = BlockHead  # as it is decoded, until the block has arrived
+    WireBlock = BlockHead  # stands for the block after decoding, until the block has arrived
 
 Count: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=2**62)]
 Index: TypeAlias = Annotated[int, msgspec.Meta(ge=0, lt=2**31)]
@@ -36,8 +36,8 @@ class WireMessage(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fiel
     """
 
     block_field: ClassVar[str] = "block"  # the field that has the block, if there is one
-    is_counted: ClassVar[bool] = True  # among the messages of a run
-    may_have_bytes: ClassVar[bool] = False  # of a block that is a gradient, or parameters
+    is_counted: ClassVar[bool] = True  # tag among the messages of a run
+    may_have_bytes: ClassVar[bool] = False  # for a block that is a gradient, or parameters
 
     @property
     def nbytes(self) -> int:
@@ -46,14 +46,14 @@ class WireMessage(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fiel
 
 
 class Push(WireMessage, tag="push"):
-    """`worker` has finished `iteration` and sends the gradient of one shard's parameters.
+    """Tells that `worker` has finished `iteration`, with the gradient of a shard's parameters.
 
     A push without gradient *abstains* (a skipped AMP step, a refused NaN, work that was cut
     off, no data left): the worker's progress counts, and nothing is applied. `skipped` is
     True if it has no gradient because the worker chose not to send it.
 
-    On the wire, `coin` is that of the Pull that comes right after the push, if one does, and
-    `timed` is True if the server records the times of this request, as the worker does.
+    On the wire, `coin` belongs to the Pull that follows the push directly, if there is one, and
+    `timed` is True if the server must record the times of this request, as the worker does.
     """
 
     block_field: ClassVar[str] = "gradient"
@@ -61,7 +61,7 @@ class Push(WireMessage, tag="push"):
 
     worker: Index
     iteration: Count
-    version: Count  # of the shard's parameters that the gradient was computed from
+    version: Count  # version of the shard's parameters from which the gradient was computed
     gradient: WireBlock | None = None
     settings: StepSettings | None = None
     skipped: bool = False
@@ -74,7 +74,7 @@ class Push(WireMessage, tag="push"):
 
 
 class Pull(WireMessage, tag="pull"):
-    """`worker` has finished `iteration` and asks for the parameters of the next one.
+    """Tells that `worker` has finished `iteration` and asks for the parameters of the next one.
 
     `coin` is a random number in [0, 1) for policies that block with a probability.
     """
@@ -85,7 +85,7 @@ class Pull(WireMessage, tag="pull"):
 
 
 class Leave(WireMessage, tag="leave"):
-    """`worker` has left the run; servers no longer wait for it."""
+    """Tells that `worker` has left the run; servers no longer wait for it."""
 
     is_counted: ClassVar[bool] = False
 
@@ -93,10 +93,10 @@ class Leave(WireMessage, tag="leave"):
 
 
 class Pause(WireMessage, tag="pause"):
-    """`worker` waits for other workers outside of the strategy, in a collective of its script.
+    """Tells that `worker` waits for other workers in a collective of its script.
 
-    Until it says that the pause is over, no server and no scheduler waits for it, and it sends
-    nothing. It continues in the iteration in which it paused.
+    Until the worker ends the pause, no server and no scheduler waits for it, and it sends no
+    message. It continues in the iteration in which it paused.
     """
 
     worker: Index
@@ -104,10 +104,11 @@ class Pause(WireMessage, tag="pause"):
 
 
 class Rejoin(WireMessage, tag="rejoin"):
-    """`worker` begins with iteration `first`, in the middle of the run, in a new process.
+    """Tells that a new process of `worker` begins with iteration `first` in the middle of the run.
 
     Earlier iterations of the worker count as pushed: their gradients are in the parameters, or will
-    never come. If it had left, it takes part again. Its earlier pulls are not answered any more.
+    never arrive. If the worker had left, it is a member again. Its earlier pulls are not answered
+    any more.
     """
 
     is_counted: ClassVar[bool] = False
@@ -124,7 +125,7 @@ class Reply(WireMessage, tag="reply"):
 
     shard: Index
     worker: Index
-    iteration: Count  # of the pull
+    iteration: Count  # iteration of the pull
     version: Count  # number of updates in the parameters
     clock: Count  # V, the iterations that the shard has finished
     held: Count  # how long the shard kept the pull waiting, in ns
@@ -142,10 +143,10 @@ class SetPolicy(msgspec.Struct, gc=False):
 
 
 class Lost(msgspec.Struct, gc=False):
-    """The process of `worker` has ended or is not heard any more. Workers must not send it.
+    """Tells that the process of `worker` has ended or does not respond. Workers must not send it.
 
-    stays: True if a new process will begin in its place (`Rejoin`): servers wait for the worker,
-    also if it had left. False if it has left the run.
+    stays: True if a new process will take its place (`Rejoin`), so that servers wait for the
+    worker, even if it had left. False if it has left the run.
     """
 
     worker: int
@@ -155,7 +156,7 @@ class Lost(msgspec.Struct, gc=False):
 class Done(WireMessage, tag="done"):
     """Tells the scheduler that `worker` has computed its gradient of `iteration`, or stopped.
 
-    seconds: duration of the computation. share: part of it that was done; NaN: unknown.
+    seconds: duration of the computation. share: completed share of the computation; NaN: unknown.
     finished: True if there is a gradient.
     """
 
@@ -169,8 +170,8 @@ class Done(WireMessage, tag="done"):
 class Close(WireMessage, tag="close"):
     """Closes the iteration: only the gradients of these workers count.
 
-    It tells a worker that has not finished it that it and earlier ones need no computation.
-    by: the worker whose message ended the iteration; -1: none. Workers must not send it.
+    A worker that has not finished this iteration need not compute it or earlier ones. by: the
+    worker whose message ended the iteration; -1: none. Workers must not send it.
     """
 
     iteration: Count
@@ -181,7 +182,7 @@ class Close(WireMessage, tag="close"):
 class Ack(WireMessage, tag="ack"):
     """Confirms that a shard has received a push, and has applied or stored it.
 
-    It also confirms a `Rejoin`; `iteration` is then its `first`.
+    It also confirms a `Rejoin`; then `iteration` is the `first` of the Rejoin.
     """
 
     shard: Index
@@ -195,7 +196,7 @@ Message: TypeAlias = (
 FromWorker: TypeAlias = Push | Pull | Leave | Pause | Rejoin | Done
 # The address of the process that decides for all servers at once.
 SCHEDULER: Final = "scheduler"
-# In place of the last server to answer: the worker skipped its pull.
+# Stands for the last server to answer if the worker skipped its pull.
 NO_SERVER: Final = -1
 
 

@@ -11,17 +11,18 @@ if TYPE_CHECKING:
     from outpace.sync.decision import Decision
     from outpace.sync.messages import Pull, Push, Reply
 
-NO_WORKER: Final = -1  # not released by a message: at once, by time-out, or by a change of policy
+# no message released the pull: it was answered at once, by time-out, or by a change of policy
+NO_WORKER: Final = -1
 
 
 class Outcome(enum.IntEnum):
-    """The outcome of a push. The numbers are in traces: never reuse one."""
+    """The outcome of a push. Traces contain the numbers: never reuse one."""
 
     APPLIED = 0
-    DROPPED = 1  # too late: the shard had finished its iteration
-    ABSTAINED = 2  # it carried no gradient
-    REPEATED = 3  # seen before
-    PENDING = 4  # the run ended before it was applied
+    DROPPED = 1  # the push was late: the shard had finished its iteration
+    ABSTAINED = 2  # the push carried no gradient
+    REPEATED = 3  # the push was a repetition
+    PENDING = 4  # the run ended before the gradient was applied
     SKIPPED = 5  # the worker chose not to send its gradient
 
 
@@ -31,7 +32,7 @@ class ShardObserver(Protocol):
     def push_settled(
         self, shard: int, push: Push, arrived: Time, settled: Time, outcome: Outcome, staleness: int
     ) -> None:
-        """Report the outcome of a push; staleness: -1 if it was not applied."""
+        """Report the outcome of a push. staleness: -1 if it was not applied."""
 
     def pull_answered(
         self, reply: Reply, arrived: Time, decision: Decision, released_by: int
@@ -39,7 +40,7 @@ class ShardObserver(Protocol):
         """Report an answered pull.
 
         Args:
-            released_by: the worker whose message released it, or NO_WORKER.
+            released_by: the worker whose message released the pull, or NO_WORKER.
         """
 
     def pull_abandoned(self, shard: int, pull: Pull, arrived: Time, decision: Decision) -> None:

@@ -29,11 +29,11 @@ class SteppedParameters(Protocol):
     ) -> bool:
         """Take one step along gradient / divisor; may overwrite the gradient.
 
-        progress: iterations since the start of training. factor: of the learning rate. count: the
-        gradient is the sum of so many; their mean takes its place.
+        progress: iterations since the start of training. factor: factor of the learning rate.
+        count: number of gradients whose sum is given; the step uses their mean.
 
         Returns:
-            False if a parameter is infinite or not a number now.
+            False if a parameter has become infinite or NaN.
         """
 
     def read(self) -> Value:
@@ -46,10 +46,10 @@ class SteppedParameters(Protocol):
         """
 
     def optimizer_state(self) -> OptimizerState:
-        """Return a copy of what the optimizer remembers between steps."""
+        """Return a copy of the optimizer's state."""
 
     def load_optimizer_state(self, state: OptimizerState) -> None:
-        """Replace what the optimizer remembers by a copy of this state of an equal one."""
+        """Replace the optimizer's state by a copy of this state."""
 
 
 class ParameterBlock(SteppedParameters, Protocol):
@@ -62,7 +62,7 @@ class ParameterBlock(SteppedParameters, Protocol):
         """
 
     def value_of(self, gradient: Block) -> Value:
-        """Return a gradient that fits in the precision of the parameters, computed if deferred."""
+        """Return a gradient in the precision of the parameters, computed if it is deferred."""
 
     def new_sum(self, workers: int) -> PartialSum:
         """Return an empty sum for the gradients of `workers` workers."""
@@ -103,7 +103,7 @@ class _RealBlock:
 class TensorBlock(_RealBlock):
     """Real parameters; `parameters` (1-D) is copied.
 
-    layers: as for `Optimizer.on`.
+    layers: see `Optimizer.on`.
     """
 
     def __init__(
@@ -251,7 +251,7 @@ class PhantomBlock(_Stateless):
 
 
 def imports_dynamo(optimizer: Optimizer) -> bool:
-    """True if the block of this optimizer has one of torch, which imports torch._dynamo: 1.5 s."""
+    """True if this optimizer's block imports torch._dynamo with torch's optimizer, in 1.5 s."""
     return not _is_plain(optimizer)
 
 
@@ -275,10 +275,10 @@ def _mean(total: Gradient, count: int) -> Gradient:
 
 
 def _memory_of(gradient: Gradient) -> Gradient:
-    """Return memory for parameters: that of the gradient, if nothing else has it.
+    """Return memory for parameters: the gradient's memory, if no other process can write to it.
 
-    The process that sent a gradient must not be able to write to the parameters. A tensor may be a
-    view that keeps a larger one in memory.
+    The process that sent a gradient must not be able to write to the parameters. A tensor may also
+    be a view that keeps a larger tensor in memory.
     """
     if not isinstance(gradient, Pieces):
         return torch.empty_like(gradient)
@@ -298,7 +298,7 @@ def parameter_block(
     """Return the block that starts from these parameters.
 
     Args:
-        deterministic: True to add gradients in the order of workers, not of arrival.
+        deterministic: True to add gradients in the order of workers, not in the order of arrival.
         layers: the slice of each parameter tensor; some optimizers need them.
     """
     initial = whole(initial)

@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 class Buffer(StrEnum):
     """The clock under which a held pull is filed (FluentPS, algorithm 1 and section III-C).
 
-    LAZY: the pull is answered when the shard has finished the puller's iteration i, at clock
-    i+1, so with every gradient up to i. SOFT: at the next clock, V+1.
+    LAZY: the pull is answered when the shard has finished the puller's iteration i, at clock i+1,
+    so the parameters include every gradient up to i. SOFT: it is answered at the next clock, V+1.
     """
 
     LAZY = "lazy"
@@ -56,9 +56,9 @@ class Apply(StrEnum):
 class Scale(StrEnum):
     """The weight of the gradients of an update: a divisor, or a factor of the learning rate.
 
-    MEAN: their mean; on arrival each is divided by the number of workers. SUM: their sum. LINEAR,
-    on advance only: their mean, at the learning rate times their number. STALENESS, on arrival
-    only: each is divided by its staleness, at least 1.
+    MEAN: the step uses their mean; on arrival each gradient is divided by the number of workers.
+    SUM: their sum. LINEAR, on advance only: their mean, with the learning rate multiplied by their
+    number. STALENESS, on arrival only: each gradient is divided by its staleness, at least by 1.
     """
 
     MEAN = "mean"
@@ -86,11 +86,11 @@ class ShardView(Protocol):
 
     @property
     def workers(self) -> int:
-        """The number of workers that there are or have been: their numbers are below it."""
+        """The number of workers that exist or have existed; all their numbers are below it."""
 
     @property
     def live(self) -> int:
-        """The number of workers that take part: that have not left, nor been left out.
+        """The number of workers that take part, without workers that have left or are left out.
 
         A worker that waits in a collective of its script is left out of the iterations that it has
         not pushed.
@@ -104,8 +104,8 @@ class ShardView(Protocol):
     def pushed(self) -> int:
         """The number of workers that have pushed iteration V itself, with or without a gradient.
 
-        Less than `reached` if a worker has skipped V, as with partial pull. Its gradient stays in
-        the later iteration.
+        It is less than `reached` if a worker has skipped V, as with partial pull; that worker's
+        gradient stays in the later iteration.
         """
 
     @property
@@ -120,7 +120,7 @@ class ShardView(Protocol):
         """Return the highest iteration that this worker has pushed; -1: none yet."""
 
     def is_live(self, worker: int) -> bool:
-        """True if this worker is among those that `live` counts."""
+        """True if this worker is counted by `live`."""
 
     def count(self, iteration: int) -> int:
         """Return how many live workers have pushed this iteration or a later one."""
@@ -129,7 +129,7 @@ class ShardView(Protocol):
     def awaited(self) -> int | None:
         """The number of gradients that count for iteration V and have not arrived yet.
 
-        None until the scheduler has decided which gradients count. Only for policies with a
+        It is None until the scheduler has decided which gradients count. Only for policies with a
         `cut_off`.
         """
 
@@ -140,9 +140,9 @@ class ShardView(Protocol):
         """
 
     def spared(self, worker: int) -> int:
-        """Return the highest lead with which a coin has let this worker pass since it was held.
+        """Return the highest lead with which a draw let this worker pass since it was held.
 
-        -1: none, also since the policy was replaced.
+        -1: none since then, or since the policy was replaced.
         """
 
     def laggard(self) -> int:
@@ -152,16 +152,16 @@ class ShardView(Protocol):
         """Return the time of this worker's last push, in ns since the start of the run."""
 
     def step_time(self, worker: int) -> Time:
-        """Return the ns between this worker's last push and the answer before it."""
+        """Return the ns between this worker's last push and the answer before that push."""
 
 
 class Policy(Strategy, ABC):
     """Decides when a shard may answer a pull and when it may finish an iteration.
 
     A policy is a frozen dataclass whose fields, such as `kind`, `apply` and `scale`, are its
-    configuration. It has no clock, randomness, socket or tensor: it judges a view of the shard
-    and returns a decision. A policy must implement `may_answer`, and `kind` if it is built in.
-    The other members are for policies that need more than the usual programs of workers and
+    configuration. It has no clock, randomness, socket or tensor: it judges a view of the shard and
+    returns a decision. A policy must implement `may_answer`; a built-in policy must also have
+    `kind`. The other members are for policies that need more than the usual programs of workers and
     servers.
     """
 
@@ -177,12 +177,12 @@ class Policy(Strategy, ABC):
 
     @property
     def scale(self) -> Scale:
-        """The divisor of gradients."""
+        """The divisor of gradients, or the factor of the learning rate."""
         return Scale.MEAN
 
     @property
     def buffer(self) -> Buffer | None:
-        """When a pull that a user's condition refuses is answered; None: when it is true."""
+        """When a pull that a user's condition refuses is answered; None: it is asked again."""
         return None
 
     @property
@@ -200,7 +200,7 @@ class Policy(Strategy, ABC):
 
     @property
     def scheduler(self) -> Policy | None:
-        """The policy of a scheduler that lets workers through, for all servers at once.
+        """The policy of a scheduler that lets workers continue, for all servers at once.
 
         Its shard has no parameters; workers push their progress to it. None: no scheduler.
         """
@@ -226,23 +226,24 @@ class Policy(Strategy, ABC):
         """Judge a pull. A release clock must lie beyond `view.clock`."""
 
     def patience_s(self, view: ShardView) -> float:
-        """Return how many seconds the shard still waits for pushes before it finishes iteration V.
+        """Return the seconds that the shard waits for pushes before it finishes iteration V.
 
-        0.0: the shard finishes it now. Infinite: it waits until another worker has pushed or left.
-        A finite time counts from the moment of the first finite answer for this V. By default
-        the shard waits for all live workers: the push condition count[V] = N (FluentPS, table
-        III), where N does not include workers that have left.
+        0.0: the shard finishes V now. Infinite: the shard waits until another worker has pushed or
+        left. A finite time counts from the first finite answer for this V. By default the shard
+        waits for all live workers: the push condition count[V] = N (FluentPS, table III), where N
+        does not include workers that have left.
         """
         return 0.0 if view.reached >= view.live else math.inf
 
     def worker_program(self, workers: int, optimizer: Optimizer | None) -> WorkerProgram | None:
         """Return the program of the workers; None: the usual program.
 
-        It must heed `WorkerContext.first_iteration`, or its runs cannot be resumed.
+        The program must begin with `WorkerContext.first_iteration`; otherwise its runs cannot be
+        resumed.
 
         Args:
             workers: number of workers in the run.
-            optimizer: the servers' optimizer; None if a script brings its own.
+            optimizer: the servers' optimizer; None if a script has its own optimizer.
         """
         return None
 
@@ -250,7 +251,7 @@ class Policy(Strategy, ABC):
         found = Strategy.refused_keys(self, workers)
         if self.worker_program(workers, None) is None:
             return found
-        own = f"{self.kind} has workers of its own, which"
+        own = f"{self.kind} has separate workers, which"
         own_keys = {
             "skip.pull": f"{own} decide when to pull",
             "overlap": f"{own} push whole gradients",
@@ -273,8 +274,8 @@ class WirePolicy(Policy):
     """The base of policies with the option `wire`.
 
     Attributes:
-        wire: precision of gradients and parameters that are sent; the same in all policies of a
-            run, also those of `sync_changes`.
+        wire: precision in which gradients and parameters are sent; the same in all policies of a
+            run, including the policies of `sync_changes`.
     """
 
     wire: Wire = field(default="full", kw_only=True)
@@ -286,7 +287,8 @@ def bounded(
     """Return the decision of the pull condition i < V + bound (FluentPS, table III).
 
     hard: True if no lead may exceed the bound, so that the pull is not answered before the
-    condition holds; False if leads may, as in PSSP, whose coin lets workers pass the bound.
+    condition holds; False if leads may exceed the bound, as in PSSP, which lets workers pass it at
+    random.
     """
     lead = pull.iteration - view.clock
     if lead < bound:

@@ -24,7 +24,7 @@ class PythonStrategy:
 
     Attributes:
         target: `file.py:Class` or `module:Class`.
-        arguments: of the class.
+        arguments: arguments of the class.
     """
 
     target: str = field(metadata=TARGET)
@@ -67,10 +67,10 @@ def policy_from(made: object, name: str) -> Conditioned:
     """Return an object of the user's class as a policy whose answers are checked.
 
     Args:
-        name: of the class, for errors.
+        name: name of the class, for errors.
 
     Raises:
-        ConfigError: if the object is no policy.
+        ConfigError: if the object is not a policy.
     """
     if not isinstance(made, Policy):
         raise _refusal(made, name)
@@ -84,7 +84,7 @@ def policy_from(made: object, name: str) -> Conditioned:
 
 
 def peers_from(made: object, name: str) -> PeerStrategy:
-    """Return an object of the user's class as a strategy without servers; as `policy_from`."""
+    """Return an object of the user's class as a strategy without servers; see `policy_from`."""
     if not isinstance(made, PeerStrategy):
         raise _refusal(made, name)
     return made

@@ -3,18 +3,18 @@
 `receive(message, now)` changes the shard and returns the replies that are due. An illegal
 message raises ProtocolError before anything has changed.
 
-The shard keeps a *watermark* per worker: the highest iteration pushed. Iterations of a
-worker must increase; they may skip. A push equal to the watermark is a repetition, such as
-a retry of the network, and is not applied again. The *clock* V is the number of iterations
-that the shard has finished; the policy says when it may advance. A pull that is held is
-filed under a *release clock* and answered when V gets there. A pull whose
-release depends on no clock is judged again when the worker that it watches has pushed or left.
-A worker that has *paused* waits for other workers outside of the strategy. Until it resumes, it
-is not waited for in iterations that it has not pushed. A worker whose process is *lost* may
-*rejoin* in a new one, with a later iteration than any that a shard has of it.
-A policy may make the shard wait for some seconds: `next_deadline` is the time at which
-`on_time` must be called. SetPolicy replaces the policy at any time: held pulls are judged
-again, and an iteration with some gradients before and some after the change has one step in all.
+The shard keeps a *watermark* per worker: the highest iteration pushed. Iterations of a worker must
+increase; they may skip. A push equal to the watermark is a repetition, such as a retry of the
+network, and is not applied again. The *clock* V is the number of iterations that the shard has
+finished; the policy says when it may advance. A pull that is held is filed under a *release clock*
+and answered when V reaches it. A pull without a release clock is judged again when the worker that
+it watches has pushed or left. A worker that has *paused* waits for other workers in a collective of
+its script. Until it resumes, the shard does not wait for it in iterations that it has not pushed. A
+worker whose process is *lost* may *rejoin* in a new one, with a later iteration than any that a
+shard has of it. A policy may make the shard wait for some seconds: `next_deadline` is the time at
+which `on_time` must be called. SetPolicy replaces the policy at any time: held pulls are judged
+again, and an iteration with some gradients before and some after the change still makes only one
+step.
 
 With a policy that has a `cut_off`, a scheduler decides for all shards at once which
 gradients count. Gradients of an iteration are then held back until a Close names its workers.
@@ -97,7 +97,8 @@ class Shard:
             Rejoin: self._on_rejoin,
             SetPolicy: self._on_policy,
         }
-        self._wait: tuple[Time, int] | None = None  # for more pushes: its start, its worker
+        # the wait for more pushes: its start and its worker
+        self._wait: tuple[Time, int] | None = None
         self.next_deadline: Time | None = None
 
     @property
@@ -132,7 +133,7 @@ class Shard:
     def receive(self, message: Message, now: Time) -> list[Reply]:
         """Process a message and return the replies that are due, without their parameters.
 
-        Raises ProtocolError, without any change to the shard, and DivergenceError.
+        Raises ProtocolError, in which case the shard has not changed, and DivergenceError.
         """
         try:
             handle = self._handlers[type(message)]
@@ -147,7 +148,7 @@ class Shard:
         return self._advance(NO_WORKER, now)
 
     def close(self, now: Time) -> None:
-        """End the run: report the pushes never applied and the pulls never answered."""
+        """End the run: report the pushes not yet applied and the pulls not yet answered."""
         self._updates.dismiss_all(now)
         self._abandon(self._queue.take_all())
 
@@ -160,8 +161,8 @@ class Shard:
     def state(self) -> ShardState:
         """Return all that another shard needs to take the place of this one.
 
-        To be called between two messages. Costs a copy of the optimizer's state and of the sums
-        of unfinished iterations; with most optimizers the parameters are copied too.
+        Call this between two messages. It copies the optimizer's state and the sums of unfinished
+        iterations, and with most optimizers the parameters.
         """
         view, updates = self._view, self._updates
         return ShardState(
@@ -181,9 +182,9 @@ class Shard:
     def restore(self, state: ShardState, now: Time) -> None:
         """Take over a state; only before the first message. The state is not changed.
 
-        All workers begin again (`first_iteration`), those that had left too. A wait for
-        more pushes begins anew. Raises ProtocolError if the state is not of a shard with
-        as many workers and parameters, or the shard has begun already.
+        All workers begin again (`first_iteration`), including those that had left. A wait for more
+        pushes starts again. Raises ProtocolError if the state has another number of workers or
+        parameters, or if the shard has begun already.
         """
         view, updates = self._view, self._updates
         require_fits(state, view, updates.block, updates.version)
@@ -196,7 +197,7 @@ class Shard:
             self._wait, self.next_deadline = (now, NO_WORKER), now
 
     def describe_waiting(self) -> str:
-        """Return which pulls the shard holds and until when, in words; empty if none."""
+        """Return a text about the pulls that the shard holds, and until when; empty if none."""
         held = []
         for pull, _, decision in self._queue:
             release = decision.release_clock
@@ -223,7 +224,7 @@ class Shard:
         waits = self._waits_for_all and self._wait is None and view.reached < view.live
         if waits and not self._queue.watched:  # as after most pushes
             return []
-        # A push at the instant of the deadline counts, and more may arrive at that instant.
+        # A push exactly at the deadline counts, and more pushes may arrive at the same time.
         return self._advance(push.worker, now, at_end=False)
 
     def _on_pull(self, pull: Pull, now: Time) -> list[Reply]:
@@ -272,8 +273,8 @@ class Shard:
         if not view.is_member(worker):
             if not lost.stays or not 0 <= worker < view.workers:
                 return []
-            # It is waited for from now on. If it were only from its Rejoin on, shards could finish
-            # different iterations meanwhile, and answer its first pulls too early.
+            # The shard waits for it from now on. If it waited only from the Rejoin on, shards could
+            # finish different iterations before that, and answer the first pulls too early.
             view.rejoin(worker, 0, now)
         elif lost.stays:
             view.resume(worker)
@@ -343,7 +344,7 @@ class Shard:
         """Finish the iterations that may be finished and answer the pulls that this releases.
 
         mover: the worker that pushed, paused, resumed or left, or NO_WORKER. at_end: True to finish
-        an iteration whose deadline is now; False if more pushes may arrive at this instant.
+        an iteration whose deadline is now; False if more pushes may arrive at the present time.
         """
         view, cause, movers = self._view, mover, [mover]
         replies: list[Reply] = []
@@ -365,7 +366,7 @@ class Shard:
         return replies
 
     def _is_time(self, cause: int, now: Time, at_end: bool) -> bool:
-        """True if the shard may finish iteration V now; else `next_deadline` is set, if known."""
+        """True if the shard may finish iteration V now; else set `next_deadline` if it is known."""
         # When all workers have left or paused, no iteration needs to be finished.
         patience_s = self._policy.patience_s(self._view) if self._view.live else math.inf
         if patience_s == math.inf:

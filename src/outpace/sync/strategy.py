@@ -1,7 +1,7 @@
-"""What every strategy says of itself, with servers (`policy`) or without (`peers/strategy.py`).
+"""The traits that every strategy has, with servers (`policy`) or without (`peers/strategy.py`).
 
-All of Outpace asks a strategy these questions and never for its class, so a strategy of a user's
-file is treated like one of the library.
+Outpace asks a strategy only for these traits, never for its class, so a strategy in a user's file
+is treated like a strategy of the library.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ class Strategy:
     __slots__ = ()
 
     has_servers: ClassVar[bool] = True
-    exchanges: ClassVar[bool] = False  # averages in pairs, rather than by all-reduces
+    exchanges: ClassVar[bool] = False  # workers average in pairs, not by all-reduces
 
     everywhere: ClassVar[str] = ""
     """Why all servers must follow this policy during the whole run; empty if they need not.
@@ -44,7 +44,7 @@ class Strategy:
 
     @property
     def lockstep(self) -> bool:
-        """True if every worker waits until an iteration is closed, so all start the next together.
+        """True if every worker waits until an iteration is closed, so that all start together.
 
         Checkpoints of such a run are exact.
         """
@@ -52,7 +52,7 @@ class Strategy:
 
     @property
     def has_stale_gradients(self) -> bool:
-        """True if a gradient may change parameters that are newer than those it was computed at.
+        """True if a gradient may change newer parameters than the ones it was computed at.
 
         By default, True unless the workers are in lockstep.
         """
@@ -60,11 +60,11 @@ class Strategy:
 
     @property
     def wire(self) -> Wire:
-        """Precision in which gradients and parameters travel; the same for all servers."""
+        """Precision in which gradients and parameters are sent; the same for all servers."""
         return "full"
 
     def for_workers(self, workers: int) -> Self:
-        """Return this strategy with shares of the workers replaced by their number."""
+        """Return this strategy with numbers in place of shares of the workers."""
         return self
 
     def refused_keys(self, workers: int) -> dict[str, str]:

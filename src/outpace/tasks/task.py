@@ -20,14 +20,14 @@ def fraction_correct(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor
     """Return the share of targets whose class has the largest output.
 
     Args:
-        output: of shape (B, C), or (B, C, ...) as `cross_entropy` takes it, or (B, T, C) for
+        output: tensor of shape (B, C), or (B, C, ...) as for `cross_entropy`, or (B, T, C) for
             sequences.
         target: classes, of the shape of the output without C.
 
     Raises:
         ValueError: if it is not clear which dimension of the output has the classes.
     """
-    own = "give the task an accuracy= of its own, or accuracy=None"
+    own = "give the task its own accuracy=, or accuracy=None"
     if not isinstance(output, torch.Tensor):
         raise ValueError(f"accuracy: the output is a {type(output).__name__}, not a tensor; {own}")
     places = {1, output.ndim - 1} if output.ndim > 1 else set()

@@ -69,9 +69,9 @@ def check_law(
     if not fixed_workers:
         require(
             times(1, 16 * workers, asked) == expected,
-            "more workers leave the run times of the others as they are",
+            "more workers do not change the run times of the others",
             f"{name}: {workers} and {16 * workers} workers",
-            "draw for each worker from a stream of its own",
+            "draw for each worker from a separate stream",
         )
     if len(set(expected)) > workers:  # otherwise it draws at most a speed for each worker
         require(

@@ -79,7 +79,7 @@ class PeerRun:
 
     Attributes:
         parameters: the final model.
-        read: as in `MarkedWorkload`.
+        read: see `MarkedWorkload`.
         asked: methods of the context that the program called to get its parameters.
         totals: totals of the recorder.
         now: virtual time at the end of the run, in ns.

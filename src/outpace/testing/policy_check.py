@@ -1,4 +1,4 @@
-"""The promises of a policy, which hold whatever its workers do.
+"""The promises of a policy, which hold for all actions of its workers.
 
 A game is a random test run. A few workers take steps in a random order: they push, pull, choose not
 to push or not to pull, skip iterations, leave, or wait in a collective of their script; some pushes

@@ -1,4 +1,4 @@
-"""Drives one shard as its workers would, legally, in any order, and records what happens."""
+"""Drives one shard as its workers would, legally, in any order, and records the events."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from outpace.sync.shard import Shard
 
 @dataclass
 class Account:
-    """A `ShardObserver` that records what it is told.
+    """A `ShardObserver` that records the reports that it receives.
 
     Attributes:
         settled: worker, iteration, outcome and staleness of each push.

@@ -33,11 +33,11 @@ def check_strategy(strategy: PeerStrategy, *, workers: int = 3, iterations: int 
 
     Raises:
         AssertionError: for the first promise that is broken.
-        ConfigError: if the object is no strategy without servers.
+        ConfigError: if the object is not a strategy without servers.
         ValueError: if the strategy refuses this number of workers.
     """
     name = type(strategy).__name__
-    peers_from(strategy, name)  # refuses what is none
+    peers_from(strategy, name)  # refuses an object that is not a strategy
     strategy = strategy.for_workers(workers)
     if refused := list(strategy.problems(workers)):
         raise ValueError(f"{name} refuses a run of {workers} workers: {'; '.join(refused)}")

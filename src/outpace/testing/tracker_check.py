@@ -60,7 +60,7 @@ def _check_run(make: Callable[[], object], calls: Sequence[tuple[Any, ...]]) -> 
             getattr(tracker, method)(*arguments)
         require(
             repr(arguments) == kept,
-            "a tracker leaves what it is given as it is: other trackers get the same",
+            "a tracker does not change what it is given: other trackers get the same",
             case,
             "copy the values before you change them",
         )
@@ -68,7 +68,7 @@ def _check_run(make: Callable[[], object], calls: Sequence[tuple[Any, ...]]) -> 
             _random_state() == before,
             "a tracker draws no random number from a global generator: the run would change",
             case,
-            "use a generator of its own, such as random.Random()",
+            "use a separate generator, such as random.Random()",
         )
 
 

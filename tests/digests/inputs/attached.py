@@ -1,4 +1,4 @@
-"""A script that attaches: BatchNorm, shuffled data, a schedule, logged values, its state kept."""
+"""A script that attaches: BatchNorm, shuffled data, a schedule, logged values, saved state."""
 
 import sys
 

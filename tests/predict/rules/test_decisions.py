@@ -1,4 +1,4 @@
-"""Count, deadline and both, against brute force; what Ω per iteration and per run ask for."""
+"""Count, deadline and both, compared with brute force; decisions for Ω per iteration or run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def draws_of_workers(draw):
 
 
 def score(draws, count=math.inf, until=math.inf):
-    """The mean over the draws of how each of them ends."""
+    """Return the mean of Ω over the draws if they end in this way."""
     total = 0.0
     for row in draws:
         n = int(min(count, len(row)))

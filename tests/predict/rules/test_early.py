@@ -53,7 +53,7 @@ def test_a_worker_that_was_cut_off_is_not_taken_to_have_been_about_to_come():
 
 
 def common(seed, iterations=160, factor=0.4):
-    """Eight nodes of four that are slow in bursts, and a factor common to each iteration."""
+    """Eight nodes of four workers, slow in bursts, and a common factor of each iteration."""
     random = np.random.default_rng(seed)
     slow = np.zeros((iterations, 8), dtype=bool)
     for t in range(1, iterations):

@@ -1,4 +1,4 @@
-"""The hedge loses little against the best of its rules, whatever the others are."""
+"""The hedge is nearly as good as the best of its rules, for any other rules."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def test_within_three_tenths_of_the_best_rule_where_nothing_changes(counts, slow
 
 
 def test_it_changes_over_when_another_rule_becomes_the_better_one():
-    # Cutting off the slow ones is right until they are slow no more.
+    # Cutting off the slow workers is right until they are no longer slow.
     slow = np.where(np.arange(ITERATIONS) < 100, 1.5, 1.0)
     seconds = bimodal(2, slow)
     rules = [Fixed(Wait(count=c)) for c in (40, 49)]
@@ -53,7 +53,7 @@ def test_it_changes_over_when_another_rule_becomes_the_better_one():
 
 
 def leaders(slow, prefers_first):
-    """Who leads if 40 workers take 1 s and ten `slow` seconds; rules wait for 50 and for 40."""
+    """Return the leading rules if 40 workers take 1 s and ten `slow` s; rules wait for 50 or 40."""
     rules = [Fixed(Wait(count=50)), Fixed(Wait(count=40))]
     hedge = Hedge(rules, warmup=FIRST, prefers_first=prefers_first)
     found = []

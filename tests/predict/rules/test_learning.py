@@ -1,4 +1,4 @@
-"""A cold start: what is decided before a model is fitted to the run, and after."""
+"""A cold start: decisions before a model is fitted to the run, and after."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Stub:
 
 
 class After:
-    """Fits that take so many iterations; the n-th fails."""
+    """Fits that take this many iterations; the n-th fit fails."""
 
     def __init__(self, iterations: int, fails: Exception | None = None, which: int = 1) -> None:
         self.takes, self.fails, self.which = iterations, fails, which
@@ -45,7 +45,7 @@ class After:
 
 
 class Watching:
-    """Waits for two, and keeps what it is shown."""
+    """Waits for two, and keeps its observations."""
 
     def __init__(self):
         self.seen = []
@@ -78,7 +78,7 @@ def test_the_rule_that_is_made_has_observed_the_whole_run():
     assert len(made.seen) == len(TIMES)
     full, partly = made.seen[3], made.seen[12]
     assert full[0] == TIMES[3].tolist()
-    assert sum(partly[1]) == 2  # of the six, four were waited for
+    assert sum(partly[1]) == 2  # four of the six workers were waited for
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Every rule by its name; names that do not go together."""
+"""Every rule by its name; combinations of names that are refused."""
 
 from __future__ import annotations
 

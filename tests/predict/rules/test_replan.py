@@ -1,4 +1,4 @@
-"""Re-plan against the best stopping there is, where a small model is known exactly."""
+"""Re-plan, compared with the best possible stopping for a small, exactly known model."""
 
 from __future__ import annotations
 
@@ -80,7 +80,7 @@ def test_who_never_comes_is_not_waited_for_however_soon_the_model_expects_it(rev
 
 @dataclass(frozen=True, eq=False)
 class Soon:
-    """All times are known but for a factor of all; and who has not come is about to."""
+    """All times are known except for a common factor; workers that have not come come soon."""
 
     seconds: np.ndarray
 

@@ -1,4 +1,4 @@
-"""Rules that know the last iterations only, and what they make of those cut off."""
+"""Rules that only know the last iterations, and their use of times that were cut off."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Wrappers of a rule: a warm-up, fewer decisions, a rule that stands in."""
+"""Wrappers of a rule: a warm-up, fewer decisions, a substitute rule."""
 
 from __future__ import annotations
 

@@ -22,7 +22,7 @@ HOST = "127.0.0.1"
 
 
 class Worker:
-    """With parameters (4 * its number, ...), told what the test says."""
+    """A worker with parameters (4 * its number, ...), which receives messages from the test."""
 
     def __init__(self, number: int, workers: int, settings: GroupSettings) -> None:
         self.clock = RealClock()

@@ -1,4 +1,4 @@
-"""All-reduces over torch.distributed, and what becomes of one in which somebody is lost."""
+"""All-reduces over torch.distributed, also if a worker is lost during one."""
 
 from __future__ import annotations
 
@@ -26,16 +26,16 @@ HOST = "127.0.0.1"
 
 
 class Team:
-    """Workers of one thread, each of which has its own for all-reduces.
+    """Workers in one thread; each has its own thread for all-reduces.
 
-    When a group breaks, or somebody is gone, those who are still `here` form the next one.
+    When a group breaks, or a worker is lost, the workers that are still `here` form the next group.
     """
 
     def __init__(self, workers: int, **how) -> None:
         clock = RealClock()
         self.kernel = Kernel(clock)
         self._group_settings = GroupSettings(HashStore(), HOST, "gloo")
-        self._is_in_memory = reductions.Group is not Group  # whose threads may wait for ever
+        self._is_in_memory = reductions.Group is not Group  # their threads may wait forever
         self.here, self.generation = list(range(workers)), 0
         self._regroups = how.pop("regroups", True)
         self.ended, self.joined, self.broken = defaultdict(list), defaultdict(list), []
@@ -79,12 +79,12 @@ class Team:
         self._meet()
 
     def lose(self, worker: int) -> None:
-        """It is there no more; who is left hears of it when the group breaks."""
+        """Lose a worker; the others notice it when the group breaks."""
         self.here.remove(worker)
         self.workers[worker].leave()
 
     def run(self, *programs) -> None:
-        """These coroutines, to their end."""
+        """Run these coroutines to their end."""
         for program in programs:
             self.kernel.spawn(program, program.__name__)
         self.kernel.call_at(self.kernel.now + 20 * 10**9, _too_long)
@@ -104,7 +104,7 @@ def _too_long(_: object) -> None:
 
 @pytest.fixture
 def team():
-    """How to make a team."""
+    """Return a function that makes a team."""
     made = []
 
     def make(*arguments, **how) -> Team:
@@ -198,7 +198,7 @@ def test_one_of_three_leaves_while_the_others_are_in_an_all_reduce(team, gone):
 
 
 class Memory:
-    """All groups. fails: (generation, worker): how many operations it comes through."""
+    """All groups. fails: number of operations that succeed, by (generation, worker)."""
 
     def __init__(self, fails) -> None:
         self.fails = fails
@@ -240,8 +240,9 @@ class _InMemory:
         return memory.operations[key]
 
 
-# Of a new group the first operation tells who has come how far. Then one who has a result gives its
-# values and its table to those who have not, or those of all are added up: the last one fails.
+# In a new group the first operation shows the progress of each worker. Then a worker with a result
+# gives its values and its table to the others, or the values of all are added. The last operation
+# fails.
 BEFORE_TABLE = 2
 
 
@@ -254,7 +255,7 @@ def memory(monkeypatch):
 
 
 class CountedWaker(Waker):
-    """Knows how many of its actions have been run."""
+    """Counts its actions that have been run."""
 
     def __init__(self, clock: RealClock) -> None:
         super().__init__(clock)
@@ -302,7 +303,7 @@ def test_who_has_a_result_gives_it_to_the_others_though_somebody_in_it_is_gone(t
 def test_a_result_that_came_from_who_is_gone_now_and_did_not_come_to_all_is_begun_anew(
     team, memory, monkeypatch
 ):
-    memory.fails[1, 2] = BEFORE_TABLE  # worker 0 gives it to worker 1; then it is gone
+    memory.fails[1, 2] = BEFORE_TABLE  # worker 0 gives it to worker 1, then worker 0 is lost
     wakers = []
     monkeypatch.setattr(
         reductions, "Waker", lambda clock: wakers.append(CountedWaker(clock)) or wakers[-1]
@@ -326,7 +327,7 @@ def test_a_result_that_came_from_who_is_gone_now_and_did_not_come_to_all_is_begu
     assert found == {0: [111] * 3, 1: [110] * 3, 2: [110] * 3}
 
 
-# -- what it is made of --------------------------------------------------------------------------
+# -- construction --------------------------------------------------------------------------
 
 
 def test_a_tail_has_a_dtype_of_its_own_and_need_not_be_finite(team):

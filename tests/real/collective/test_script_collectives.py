@@ -35,7 +35,7 @@ class Store:
 
 
 class Observer:
-    """Notes what it is told. Its run has lasted a minute, by the clock of its machine."""
+    """Notes its calls. Its run has lasted a minute by the clock of its machine."""
 
     def __init__(self, late: int) -> None:
         self._begun, self._late = time.monotonic_ns(), late
@@ -55,7 +55,7 @@ class Observer:
 
 
 def call(kind: str, value: torch.Tensor, rank: int, **more) -> Call:
-    """Return a collective of this value, whose call is in line `rank` of a.py."""
+    """Return a collective of this value; its call is in line `rank` of a.py."""
     start = {
         "all_reduce": methodcaller("allreduce", [value], c10d.AllreduceOptions()),
         "barrier": methodcaller("barrier", c10d.BarrierOptions()),
@@ -152,7 +152,7 @@ def test_tensors_on_gpus_go_through_nccl_if_no_workers_share_one(
         found = [collectives._group_for([OnGpu(rank)]) for _ in range(2)]
         assert found[0] is found[1]
         on_cpu = collectives._group_for([torch.ones(1)])
-        both.wait()  # who ends first would cut off the other's connection
+        both.wait()  # the first one that ends would cut off the other's connection
         collectives.end()
         if isinstance(found[0], Nccl):
             assert (found[0].place, found[0].timeout.total_seconds()) == ((rank, 2), 10)

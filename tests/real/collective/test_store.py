@@ -23,7 +23,7 @@ WORKERS = ["worker-0", "worker-1", "worker-2"]
 
 
 class Coordinator(threading.Thread):
-    """Answers the requests of three workers in a thread of its own."""
+    """Answers the requests of three workers in a separate thread."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -90,7 +90,7 @@ def test_it_does_what_torch_expects_of_a_store(connections):
 def test_who_waits_hears_of_the_end_of_the_connection(coordinator, connections):
     with ThreadPoolExecutor(3) as threads:
         waiting = [threads.submit(GroupStore(c, 60.0).get, "never") for c in connections]
-        for connection in connections:  # only a connection that was there can end
+        for connection in connections:  # only an existing connection can end
             assert not GroupStore(connection, 10.0).check(["none"])
         connections[0].close()
         with pytest.raises(RuntimeError, match="the connection to the store is closed"):

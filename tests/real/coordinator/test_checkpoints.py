@@ -1,4 +1,4 @@
-"""The coordinator has the servers save their shards, and completes checkpoints."""
+"""The coordinator orders servers to save their shards, and completes checkpoints."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ class Run(SavedProcesses):
         return first.number, first.clock
 
     def saved(self, server, number, clock, now=0, **state):
-        """A server says that it is saved, which it is."""
+        """Save the state of a server, and report that."""
         folder = self.keeper.files._partial(number)
         parameters = torch.full((3,), float(server))
         state = shard_state(shard=server, clock=clock, parameters=parameters, **state)
@@ -71,8 +71,8 @@ def test_checkpoints_are_due_after_seconds_and_ahead_of_all_workers(tmp_path):
     run.wait(0.5)
     index = run.keeper.files.newest().index
     assert (index.number, index.now) == (2, 6 * 10**9)
-    # Of the servers' sums those at the checkpoint count, and of the workers' gradients those that
-    # they had pushed by then (the watermarks are 4 and 6), whatever they have reported.
+    # The sums of the servers at the checkpoint count, and the gradients that workers had pushed by
+    # then (the watermarks are 4 and 6), independently of their reports.
     assert index.totals.applied == 10 * clock
     assert index.totals.iterations == {0: 5, 1: 7}
 

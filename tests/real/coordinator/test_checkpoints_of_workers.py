@@ -1,4 +1,4 @@
-"""The coordinator has workers without servers save their models, and completes checkpoints."""
+"""The coordinator lets workers without servers save their models, and completes checkpoints."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from outpace.sync.messages import worker_name
 
 
 class Run(SavedProcesses):
-    """Three workers, which are saved where they begin."""
+    """Three workers, which are saved at their start."""
 
     def __init__(self, folder, sync, checkpoint=None) -> None:
         data = {"workers": 3, "sync": {"kind": sync}, "checkpoint": checkpoint or {"every_s": 5}}
@@ -42,11 +42,11 @@ class Run(SavedProcesses):
             self.waiting.append(action)
 
     def orders(self):
-        """Return what the workers were told since the last call, with their numbers."""
+        """Return the messages to the workers since the last call, with their numbers."""
         return [(int(name[-1]), message) for name, message in super().orders()]
 
     def save(self, worker, number, iteration, results, common=False, own=True, now=0, updates=0):
-        """A worker says that it is saved, which it is."""
+        """Save the state of a worker, and report that."""
         folder = self.keeper.files._partial(number)
         totals = Totals(iterations={worker: iteration}, applied=10)
         saved = CheckpointPart(number, now, totals, iteration, results, updates)
@@ -82,7 +82,7 @@ def test_all_save_at_the_same_results_and_the_first_one_saves_what_they_have_in_
     assert (index.number, index.now, index.updates) == (2, 5 * 10**9, 9)
     (common,) = index.shards
     assert (common.clock, common.version, common.watermarks) == (9, 9, (8, 8, 8))
-    assert common.pushes == 7  # what worker 0 has saved
+    assert common.pushes == 7  # the state that worker 0 has saved
     assert index.totals.iterations == {0: 9, 1: 9, 2: 9}
     assert index.totals.applied == 30
     assert index.own == ()

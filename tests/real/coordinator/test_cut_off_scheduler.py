@@ -1,4 +1,4 @@
-"""The scheduler of cut-offs where time passes while the rule decides, as in a real run."""
+"""The scheduler of cut-offs, if time passes while the rule decides, as in a real run."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class OutOfMessages(Exception):
 
 
 class Place:
-    """A scheduler's context: messages that come at given times, a clock that anybody may set."""
+    """A scheduler's context: messages at given times, and a clock that the test can set."""
 
     def __init__(self, arrivals_s, reports=()):
         self.now = 0
@@ -63,11 +63,11 @@ class Place:
 
 
 class Thinking:
-    """A rule that is asked again after two gradients, and then takes 0.5 s to answer."""
+    """A rule that is called again after two gradients, and then takes 0.5 s to answer."""
 
     def __init__(self, place, answers):
         self._place, self._answers = place, deque(answers)
-        self.shown: list[tuple[int, float]] = []  # how many had come, and when
+        self.shown: list[tuple[int, float]] = []  # number of gradients that had come, and time
 
     def begin(self):
         return Wait(again_count=2)
@@ -86,7 +86,7 @@ class Thinking:
     [
         ([1.0, 1.1, 9.0], [Wait(again_s=1.3), Wait(count=2)], (2, 1.6), (2.1, [0, 1])),
         ([1.0, 1.1, 1.4, 9.0], [Wait(again_s=1.3), Wait(count=3)], (3, 1.6), (2.1, [0, 1, 2])),
-        # A time that had passed when the rule was asked is nothing to wait for.
+        # The scheduler does not wait for a time that had passed when the rule was called.
         ([1.0, 1.1, 1.8, 9.0], [Wait(again_s=1.1), Wait(count=3)], (3, 1.8), (2.3, [0, 1, 2])),
     ],
 )
@@ -119,7 +119,7 @@ class Watching:
     ("computed_s", "share", "observed_s", "is_bound"),
     [
         (1.5, 0.7, 1.0, True),
-        (1.5, math.nan, 1.0, True),  # of a script, whose usual time is unknown
+        (1.5, math.nan, 1.0, True),  # a step of a script, whose usual time is unknown
         (1.5, 1.0, 1.6, False),  # it finished late, and took 0.1 s for messages, as worker 0
     ],
 )
@@ -158,7 +158,8 @@ def test_a_worker_that_is_lost_is_waited_for_only_while_it_may_still_come():
     messages = [
         # Worker 1 dies. Servers have its push of iteration 0, but its report is lost.
         *(came(0, 0, 1.0), (1.1, Lost(1, stays=True)), (1.5, Rejoin(1, 1))),  # ends iteration 0
-        *((1.7, Lost(0, stays=False)), came(1, 1, 2.0)),  # ends iteration 1: nobody else is there
+        # ends iteration 1: there is no other worker
+        *((1.7, Lost(0, stays=False)), came(1, 1, 2.0)),
         *((2.2, Rejoin(0, 2)), came(0, 2, 3.0), came(1, 2, 3.5)),
     ]
     place, rule = Place([], messages), Watching()

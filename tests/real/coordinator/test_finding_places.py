@@ -39,7 +39,7 @@ def failed() -> Future[str]:
     ids=["room", "room later", "an answer later", "no room", "errors", "no answer"],
 )
 def test_only_a_cluster_that_says_so_has_room(answers, event):
-    """Processes that train would end for places that a busy cluster has never given."""
+    """Otherwise processes that train would end for places that a busy cluster does not give."""
     kernel, told, given_back = Kernel(), list[Event](), list[str]()
     coming: Iterator[Future[str]] = iter(answers)
 

@@ -1,4 +1,4 @@
-"""Fits beside a real run, without the process that does them."""
+"""Fits during a real run, without the process that carries them out."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Ended:
 
 @pytest.fixture(autouse=True)
 def here(monkeypatch):
-    """Fit in this process: another one would not know the stand-in."""
+    """Fit in this process, because another process would not have the replacement."""
     monkeypatch.setitem(MODELS, "stand-in", Kind("tests.support.stand_in", "StandIn"))
     monkeypatch.setattr("os.nice", lambda _: 0)
     monkeypatch.setattr(forking, "start", lambda _, target, *given: target(*given) or Ended())

@@ -1,4 +1,4 @@
-"""How long a run waits for its processes before the training, and what it says then."""
+"""How long a run waits for its processes before the training, and its error after that."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from outpace.sync.messages import server_name
 
 
 def prepared(kernel: Kernel, servers: int, launcher: Any) -> tuple[Preparation, Announcements]:
-    """Return the preparation of a run without workers, and what its processes announce."""
+    """Return the preparation of a run without workers, and the announcements of its processes."""
     announced, some = Announcements(kernel), cast("Any", None)
     run: Any = SimpleNamespace(
         experiment=None,

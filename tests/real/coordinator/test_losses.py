@@ -1,4 +1,4 @@
-"""The error about a lost process: the most direct report wins, whenever it comes."""
+"""The error about a lost process: the most direct report is used, in any order of reports."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names of machines, by what processes tell when they join."""
+"""The names of machines, from the data that processes send when they join."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def joined(host: str, machine: str) -> JoinRun:
 
 
 def test_a_machine_has_its_host_name_and_those_with_the_same_are_told_apart():
-    # As containers and network namespaces of a machine, or machines that are copies.
+    # For example containers and network namespaces of a machine, or copied machines.
     places = machines_of(
         {
             "server-0": joined("a", "1"),

@@ -56,7 +56,7 @@ def test_a_worker_that_comes_for_the_last_time_is_waited_for_no_more():
     assert host.come(2) == [0, 2]
     assert host.come(2, 0) == [0, 2]
     host.told.clear()
-    assert not host.meetings.take(NAMES[1], Leave(1))  # others must hear of it, too
+    assert not host.meetings.take(NAMES[1], Leave(1))  # the others must also be informed
     assert host.come(0, 2) == [0, 2]
 
 

@@ -22,7 +22,7 @@ NAMES = ["worker-0", "worker-1", "worker-2"]
 
 
 class Team:
-    """A membership in virtual time, and what it tells."""
+    """A membership in virtual time, and its messages."""
 
     def __init__(self, timeout_s: float = 5.0) -> None:
         self.kernel, self.told = Kernel(), []
@@ -31,7 +31,7 @@ class Team:
         )
 
     def hear(self, *said) -> list:
-        """Messages that these reports of workers cause, by the workers' numbers."""
+        """Return the messages that these reports of workers cause, by the workers' numbers."""
         self.told.clear()
         for worker, message in said:
             assert self.membership.take(NAMES[worker], message)
@@ -106,7 +106,7 @@ def test_who_does_not_come_in_time_ends_the_run():
 
 
 class Asked:
-    """Snapshots, what they ask of whom, and what is evaluated."""
+    """Snapshots, their requests to workers, and the evaluated parameters."""
 
     def __init__(self, own: bool, **schedule) -> None:
         self.asked, self.evaluated = [], []
@@ -152,7 +152,7 @@ def test_what_is_in_common_is_asked_of_the_first_who_is_there():
 
 def test_of_what_workers_have_of_their_own_the_mean_is_the_runs():
     run = Asked(own=True, every_s=1.0)
-    run_for(run.kernel, 2)  # the second time, the first evaluation is under way
+    run_for(run.kernel, 2)  # the second time, the first evaluation is still running
     assert run.asked == [(name, TakeSnapshot(1)) for name in NAMES]
     run.answer(0, 4, 1.0, 1)
     run.leave(2, 6, 3.0)

@@ -1,4 +1,4 @@
-"""The coordinator of gossip, whatever comes late: nobody is in two averages, everybody is served.
+"""The coordinator of gossip, with late messages: no worker is in two averages, all are served.
 
 Messages of a worker to the coordinator, and back, keep their order; otherwise anything may happen
 before anything else, and workers leave, or are lost, at any time.
@@ -32,7 +32,7 @@ class Worker:
     def __init__(self, number: int) -> None:
         self.number, self.name = number, worker_name(number)
         self.to, self.said = deque(), deque()  # on their way, from the coordinator and to it
-        self.seeks = None  # beside which iteration
+        self.seeks = None  # the iteration during which it averages
         self.meet = None
         self.left = self.lost = False
         self.model = Fraction(7**number)
@@ -51,9 +51,9 @@ class Gossip(RuleBasedStateMachine):
             Kernel(), list(by_name), SEED, lambda name, message: by_name[name].to.append(message)
         )
         self.iteration = 0
-        self.sent = defaultdict(dict)  # number -> what each of them gives
-        self.met = defaultdict(set)  # number -> who has begun it
-        self.done = defaultdict(set)  # and who has the average
+        self.sent = defaultdict(dict)  # number -> the values that each of them gives
+        self.met = defaultdict(set)  # number -> the workers that have begun it
+        self.done = defaultdict(set)  # and the workers that have the average
         self.members = {}
 
     def one(self, pick, able):
@@ -71,7 +71,7 @@ class Gossip(RuleBasedStateMachine):
 
     @rule(pick=picks)
     def look(self, pick):
-        """One takes in the next of what the coordinator said."""
+        """Let a worker read the next message of the coordinator."""
         worker = self.one(pick, lambda worker: worker.to)
         if worker is None:
             return
@@ -98,7 +98,7 @@ class Gossip(RuleBasedStateMachine):
 
     @rule(pick=picks)
     def average(self, pick):
-        """One has it, since both have begun."""
+        """Let a worker have its average, since both have begun."""
         worker = self.one(pick, lambda worker: worker.here and self.may_average(worker))
         if worker is None:
             return
@@ -125,7 +125,7 @@ class Gossip(RuleBasedStateMachine):
             worker.left = True
             worker.said.append(Leave(worker.number))
 
-    # -- what the coordinator hears --------------------------------------------------------
+    # -- messages to the coordinator --------------------------------------------------------
 
     @rule(pick=picks)
     def hear(self, pick):
@@ -146,7 +146,7 @@ class Gossip(RuleBasedStateMachine):
             worker.said.clear()
             self.pairs.lose(worker.name)
 
-    # -- what is always true ----------------------------------------------------------------
+    # -- invariants ----------------------------------------------------------------
 
     @invariant()
     def an_average_comes_about_on_both_sides_unless_one_is_lost(self):
@@ -158,7 +158,7 @@ class Gossip(RuleBasedStateMachine):
                 assert is_done or has_it_yet_to_come or any(member.lost for member in members)
 
     def teardown(self):
-        """Once nobody asks any more, everybody is served."""
+        """Check that all workers are served when no more requests come."""
         if not hasattr(self, "workers"):
             return
         while self.is_busy():
@@ -216,7 +216,7 @@ class Told:
 
 
 def beside(seeker, partner, workers):
-    """An iteration in which that one is drawn."""
+    """Return an iteration in which this partner is drawn."""
     others = [n for n in range(workers) if n != seeker]
     return next(n for n in range(1000) if partner_of(seeker, n, others, SEED) == partner)
 

@@ -1,4 +1,4 @@
-"""The coordinator passes on to the user what processes report."""
+"""The coordinator shows reports of processes to the user."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Workers that compute the same gradient are named, and no others."""
+"""Only workers that compute the same gradient are named."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ A, B = Compared("gradient", 0, "a"), Compared("gradient", 0, "b")
 
 
 def warned(*found: Compared | None, workers: list[str] = WORKERS) -> list[str]:
-    """Return the warnings if each worker sends this; None: it leaves without a gradient."""
+    """Return the warnings if each worker sends its value; None: it leaves without a gradient."""
     said: list[str] = []
     same = SameGradients(workers, said.append)
     for worker, gradient in zip(workers, found, strict=False):
@@ -40,7 +40,7 @@ def test_each_group_of_equal_gradients_has_one_warning_that_names_its_workers():
 def test_gradients_that_may_differ_for_other_reasons_are_not_compared():
     none, later = Compared("gradient", 0, ""), Compared("gradient", 1, "a")
     assert warned(A, B, later, none, none) == []
-    assert warned(A, A, None, None) == []  # one worker has not said anything yet
+    assert warned(A, A, None, None) == []  # one worker has not sent anything yet
     assert len(warned(A, A, None, None, None)) == 1
     assert warned(A, workers=WORKERS[:1]) == []
 
@@ -66,7 +66,9 @@ def test_a_script_that_does_not_share_its_data_out_is_warned(tmp_path):
     found = [each for each in said if each.startswith("warning: ")]
     line, uneven = found
     assert line.startswith("warning: worker-0 and worker-1 computed the same gradient in iter")
-    assert uneven.startswith("warning: the script of worker-2 took 3 steps and that of worker-0")
+    assert uneven.startswith(
+        "warning: the script of worker-2 took 3 steps and the script of worker-0"
+    )
     warnings = [each.removeprefix("warning: ") for each in found]
     assert json.loads((out / "summary.json").read_text())["warnings"] == warnings
     text = warnings[0]

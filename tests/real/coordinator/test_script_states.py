@@ -1,4 +1,4 @@
-"""The coordinator has scripts save what they keep, together with the shards of the servers."""
+"""The coordinator orders scripts to save their state, together with the shards of the servers."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from outpace.record.totals import Totals
 
 
 class ScriptRun(Run):
-    """Two servers, and two workers with a script. `told` are (name, message)."""
+    """Two servers, and two workers with a script. `told`: messages as (name, message)."""
 
     def __init__(self, folder, sync="bsp", path="train.py") -> None:
         super().__init__(folder, {"every_s": 5}, sync, task={"kind": "script", "path": path})
@@ -47,9 +47,9 @@ class ScriptRun(Run):
         self.orders()
 
     def kept(self, worker, number, now=0, is_complete=True, done=0):
-        """A worker says that it has saved what its script keeps. Returns its files."""
+        """Save the state of a worker's script, and report that. Returns its files."""
         files = PartFiles(self.folder_of(number))
-        if files._folder.exists():  # else the checkpoint was given up
+        if files._folder.exists():  # otherwise the checkpoint was given up
             files.add(f"worker-{worker}.safetensors", {"seen": torch.tensor([worker, number])})
         totals = Totals(iterations={worker: done}, bytes_sent=100 * done)
         part = CheckpointPart(number, now, totals, done, is_complete=is_complete, kept_at=now)
@@ -91,9 +91,9 @@ def test_servers_and_scripts_are_asked_for_the_same_iteration(run):
 
 @pytest.mark.parametrize("sync", ["bsp", "asp", "cutoff"])
 def test_at_the_start_scripts_and_servers_are_asked_before_any_is_told_to_begin(tmp_path, sync):
-    """A script that is asked later is saved in a later iteration, ahead of the servers' parts.
+    """A script that is asked later would be saved in a later iteration than the servers.
 
-    After a resume the gradients in between would be neither applied nor counted as lost.
+    After a resume the gradients between them would be neither applied nor counted as lost.
     """
     run = ScriptRun(tmp_path, sync)
     run.checkpoints.save_start()
@@ -129,7 +129,7 @@ def test_a_checkpoint_without_the_last_gradients_of_a_script_is_taken_again(run)
     run.checkpoints.left("worker-1", ended=True, pushed=3)
     assert run.keeper.abandoned == [(2, "")]
     clock = run.orders_to("server")[0].clock
-    # Server 1 has been told that the worker is gone: its last pushes were lost with it.
+    # Server 1 has been informed of the loss of the worker: its last pushes were also lost.
     run.saved(0, 3, clock, watermarks=(4, 2), gone=())
     run.saved(1, 3, clock, watermarks=(4, 1), gone=(1,))
     run.kept(0, 3)
@@ -144,7 +144,7 @@ def test_a_script_that_ends_after_it_was_saved_has_not_ended_at_the_checkpoint(r
         run.kept(worker, 1)
     run.checkpoints.left("worker-1", ended=True)
     run.wait(0.5)
-    assert not run.taken  # those of the servers are missing
+    assert not run.taken  # the parts of the servers are missing
     for server in (0, 1):
         run.saved(server, 1, 0)
     run.wait(0.5)
@@ -166,7 +166,7 @@ def test_what_no_worker_was_asked_for_and_another_scripts_file_are_refused(run):
 
 
 def sent_between(run, worker, size, iteration):
-    """A worker sends a state of so many bytes between checkpoints; return its block."""
+    """Send a state of this many bytes from a worker between checkpoints; return its block."""
     data = torch.zeros(size, dtype=torch.uint8)
     message = ScriptState(data, iteration)
     assert run.checkpoints.expected(f"worker-{worker}", announced(message)) == ("uint8", size)
@@ -180,7 +180,7 @@ def test_a_new_process_gets_what_was_sent_last_and_how_much_the_servers_have(run
     assert kept.of(0) == {}
     assert kept.of(1)[1] is data
     run.begin()
-    assert kept.of(1)[1] is data  # it is as new as what was saved
+    assert kept.of(1)[1] is data  # it is as new as the saved state
     data = sent_between(run, 1, 9, 2)
     assert kept.of(1)[1] is data
     assert from_bytes(kept.of(0)[0])["seen"].tolist() == [0, 1]
@@ -188,9 +188,9 @@ def test_a_new_process_gets_what_was_sent_last_and_how_much_the_servers_have(run
     kept.send(kept.of(1), {1: 12})
     ((name, message),) = run.orders()
     assert (name, message.done, message.block.numel()) == ("worker-1", 12, 9)
-    assert not message.logs  # the process before it has logged what it repeats
+    assert not message.logs  # the previous process has logged the repeated iterations
     assert not run.refused
-    # What is saved, and was too large to be sent, is in the file of a checkpoint only.
+    # A saved state that was too large to be sent is only in the file of a checkpoint.
     run.wait(5)
     run.kept(1, 2, done=3)
     assert from_bytes(kept.of(1)[1])["seen"].tolist() == [1, 1]

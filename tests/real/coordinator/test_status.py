@@ -1,4 +1,4 @@
-"""What the status of a run says."""
+"""The content of the status of a run."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def test_a_lost_worker_whose_place_another_process_takes_is_what_the_run_waits_f
 
 
 def waits(*lost: str) -> list[str]:
-    """Return what is written in the first four seconds if no process sends a report.
+    """Return the status files of the first four seconds if no process sends a report.
 
     lost: workers whose places other processes take.
     """
@@ -50,7 +50,7 @@ def waits(*lost: str) -> list[str]:
             totals=whole,
             totals_of=totals,
             reported_at=dict.fromkeys(names, 0),
-            not_computed={0: 0, 1: 4},  # worker 1 was not there in the first four
+            not_computed={0: 0, 1: 4},  # worker 1 did not exist in the first four iterations
             awaited=lambda names: names,
         ),
     )

@@ -1,4 +1,4 @@
-"""What a run is asked for as the nodes of its cluster come and go."""
+"""The requests to a run when nodes of its cluster are added and removed."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ JOINED = cluster(node("a"), node("b", 1.0), node("four", 4.0))
 
 
 def orders(*looks: tuple[float, ClusterView, RunView], rules: Rules = RULES) -> list[Change | None]:
-    """Return the orders after these looks. Each begins with its time in seconds."""
+    """Return the orders after these observations. Each begins with its time in seconds."""
     memory, found = Memory(), []
     for now_s, view, run in looks:
         memory, order = decide(rules, memory, view, run, now_s)
@@ -48,7 +48,7 @@ def orders(*looks: tuple[float, ClusterView, RunView], rules: Rules = RULES) -> 
 
 
 def settled(seen: ClusterView, run: RunView = RUN, rules: Rules = RULES) -> Any:
-    """Return the order when this was seen for as long as it takes, after the full cluster."""
+    """Return the order when this state has lasted long enough, after the full cluster."""
     return orders((0, FULL, run), (20, seen, run), (30, seen, run), rules=rules)[-1]
 
 

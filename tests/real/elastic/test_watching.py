@@ -1,4 +1,4 @@
-"""What a run in which nodes come and go says, and when: cluster and coordinator are simulated."""
+"""The messages of a run whose nodes change; cluster and coordinator are simulated."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ RUN = RunView(["worker-0", "worker-1"], ["server-0"])
 
 
 class Watched:
-    """A run with a watcher, in virtual time. refused: why it refuses all changes."""
+    """A run with a watcher, in virtual time. refused: the reason why it refuses all changes."""
 
     def __init__(
         self,

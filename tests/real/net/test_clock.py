@@ -1,4 +1,4 @@
-"""The clock of a real run: when Ctrl-C strikes."""
+"""The clock of a real run: the effect of Ctrl-C at different times."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Peers that are not what they should be, over real sockets: refused, named, and no harm done."""
+"""Malicious and faulty peers, over real sockets: they are refused, named, and do no damage."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ WORKERS = ["worker-0", "worker-1", "worker-2"]
 
 
 class Post:
-    """A listener in this process. Nothing happens but in `until`."""
+    """A listener in this process, which works only during `until`."""
 
     def __init__(self, name: str, members: list[str]) -> None:
         self.name, self.log = name, list[str]()
@@ -91,7 +91,7 @@ class Post:
         self.until(lambda: any(all(word in line for word in words) for line in self.log))
 
     def require_heard(self, name: str = "worker-1") -> Honest:
-        """A new, honest caller of that name gets through, both ways."""
+        """Require that a new, honest caller of this name can send and receive."""
         honest = self.call(name)
         honest.send(Ready())
         self.until(lambda: (name, Ready()) in self.got)
@@ -156,7 +156,7 @@ class Stranger:
         self.outgoing = Outgoing(RUN, GENERATION)
 
     def send(self, message: WireMessage) -> list[bytes]:
-        """A proper message; the frames of its last part."""
+        """Send a correct message; return the frames of its last part."""
         with contextlib.suppress(zmq.Again):  # the connection has been refused already
             for part in self.outgoing.frames(message):
                 self.socket.send_multipart(part, zmq.NOBLOCK)
@@ -242,7 +242,7 @@ def test_no_message_of_a_stranger_is_collected(post):
 
 
 def left(held: list[socket.socket]) -> int:
-    """Drop connections that were closed at the other end; return how many are left."""
+    """Drop connections that were closed at the other end; return the number of the others."""
     for each in select.select(held, [], [], 0)[0]:
         if not each.recv(64):
             held.remove(each)
@@ -260,13 +260,13 @@ def test_strangers_hold_no_more_than_a_few_connections(post):
 
 
 def test_a_peer_that_has_sent_nothing_yet_keeps_its_connection(post):
-    """Its first message would be lost with the connection, and all further ones refused."""
+    """Otherwise its first message would be lost, and all further ones would be refused."""
     silent = [post.call(name) for name in WORKERS]
     post.until(lambda: all(each.caller.up for each in silent))
     with contextlib.ExitStack() as opened:
         for _ in range(90):
             assert opened.enter_context(tcp(post.listener.endpoint)).recv(10)  # it is accepted
-        for _ in range(20):  # more than it takes to hear of 90 connections
+        for _ in range(20):  # more time than notices of 90 connections need
             post.step()
         for each in silent:
             each.send(Ready())
@@ -298,14 +298,14 @@ def tcp(endpoint: str) -> socket.socket:
 
 @pytest.mark.slow
 def test_no_number_of_connections_stops_the_socket(post):
-    """ZeroMQ waits where nobody takes its events: more than 2000 were enough for that."""
+    """ZeroMQ blocks if its events are not read; 2000 events were enough for that."""
     for _ in range(2500):
         with tcp(post.listener.endpoint) as connection:
             connection.sendall(b"GET / HTTP/1.1\r\n\r\n")
     post.require_heard()
 
 
-# -- what strangers say -----------------------------------------------------------------
+# -- messages of strangers -----------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -361,7 +361,7 @@ def test_many_names_fill_neither_log_nor_memory(stranger):
         assert post.got == []
 
 
-# -- what members say ---------------------------------------------------------------------
+# -- messages of members ---------------------------------------------------------------------
 
 
 def test_a_peer_that_goes_astray_is_told_and_never_listened_to_again(post, stranger):
@@ -452,7 +452,7 @@ class Cluster:
         return shard.version, shard.clock, shard.live, block.tolist(), waiting
 
     def require_training(self, iteration: int) -> None:
-        """Both honest workers push and are answered with what came of it."""
+        """Require that both honest workers push and get the resulting parameters."""
         for worker, honest in enumerate(self.honest):
             version = self.server.shard.version
             before = self.server.shard.read()
@@ -518,11 +518,11 @@ def test_a_gradient_that_is_not_finite_counts_as_progress_and_changes_nothing(st
         cluster.require_training(1)
 
 
-# -- a whole run under fire -------------------------------------------------------------------
+# -- a whole run under attack -------------------------------------------------------------------
 
 
 class Attack:
-    """Whatever can be done from outside, again and again, at every endpoint of a run."""
+    """All kinds of attacks from outside, repeated at every endpoint of a run."""
 
     def __init__(self, engine: Any, roles: list[Role]) -> None:
         self._engine = engine
@@ -559,7 +559,7 @@ class Attack:
                     who.close()
 
     def _strangers(self, server: str, endpoint: str) -> list[Stranger]:
-        link = self._links["worker-2"]  # one of the run, who would be another
+        link = self._links["worker-2"]  # a process of the run that claims another name
         key = link.key if server == COORDINATOR else self._links[server].session.keys.public
         made = []
         for victim in (b"worker-0", b"worker-1", b"server-0"):

@@ -1,4 +1,4 @@
-"""Large blocks of processes of one machine go through memory that both have."""
+"""Processes of one machine exchange large blocks in shared memory."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_the_receiver_owns_a_block_and_may_write_into_it(cluster):
     worker, _, send, reply = connected(cluster)
     for direction, to in ((send, cluster.server), (reply, worker)):
         got = exchange(cluster, direction, to, 1.0)
-        assert got.is_shared == (direction is send)  # a gradient: its sender has the memory, too
+        assert got.is_shared == (direction is send)  # a gradient: its sender also has the memory
         got.add_(Pieces([torch.ones(ELEMENTS)]))
         assert torch.equal(whole(got), torch.full((ELEMENTS,), 2.0))
         del got

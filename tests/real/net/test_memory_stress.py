@@ -31,7 +31,7 @@ LIMIT_S = 60.0 + ROUNDS / 50
 
 
 def is_mapped(block: Block) -> bool:
-    """True if a block lies in memory that was shared."""
+    """True if a block is in shared memory."""
     address = parts(block)[0].data_ptr()
     for line in Path("/proc/self/maps").read_text().splitlines():
         low, _, rest = line.partition("-")
@@ -41,7 +41,7 @@ def is_mapped(block: Block) -> bool:
 
 
 class End:
-    """One process: keeps a few of the blocks that it has received, and looks at them again."""
+    """One process: keeps a few of the received blocks, and checks them again."""
 
     def __init__(self, name: str, seed: int, keys: Keys) -> None:
         self.clock = RealClock()
@@ -84,7 +84,7 @@ def work(endpoint: str, key: str, keys: Keys, rounds: int, said: Connection) -> 
     caller.share_memory(4 * ELEMENTS)
     for number in range(rounds):
         caller.send(message(number))
-        end.wait_for(number)  # one block is on the way in each direction
+        end.wait_for(number)  # one block is being sent in each direction
     end.wait_for(rounds)
     said.send((end.received, end.in_memory))
     end.transport.close()
@@ -107,7 +107,7 @@ def test_no_block_changes_while_it_is_read():
         listener.send("worker-0", message(number))
     while not mine.poll(0):
         end.clock(end.clock.now + 10_000_000)
-        assert process.is_alive() or mine.poll(0)  # it may end after it has said so
+        assert process.is_alive() or mine.poll(0)  # it may end after its last message
     received, in_memory = mine.recv()
     assert received == ROUNDS
     assert min(in_memory, end.in_memory) > ROUNDS // 10  # a slot is free now and then

@@ -1,4 +1,4 @@
-"""The probe before a run: its plan within a budget, and a server that is asked for too much."""
+"""The probe before a run: its plan within a budget, and a server that gets too many requests."""
 
 from __future__ import annotations
 
@@ -44,7 +44,8 @@ def test_a_slow_network_takes_no_longer_than_the_budget(latency_ms, bytes_per_s,
     budget = 250 * MS
     found, total = exchanges(ProbeTurn(0, servers, budget), duration_of)
     assert found[0] == (0, SIZES[0])
-    # Beyond the budget by at most the first two sizes of one server, which nothing could foretell.
+    # Beyond the budget by at most the first two sizes of one server, whose duration cannot be known
+    # in advance.
     assert total <= budget + duration_of(SIZES[0]) + duration_of(SIZES[1])
 
 

@@ -1,4 +1,4 @@
-"""Frames of any content: a message comes out, or WireError and nothing has changed."""
+"""Frames of any content give a message, or raise WireError without a change."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def same(ours: WireMessage, theirs: WireMessage | None) -> bool:
 
 
 def plain(message: WireMessage) -> bytes:
-    """NaN is not equal to itself, its bytes are."""
+    """Return a message with bytes in place of numbers, because NaN is not equal to itself."""
     return msgspec.msgpack.encode(message)
 
 
@@ -78,7 +78,7 @@ def small_pieces() -> Iterator[None]:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_messages_of_each_kind_come_out_as_they_went_in(kind):
-    """tests/fuzz damages them."""
+    """Damaged messages are in tests/fuzz."""
     draw, said = random.Random(0), list[WireMessage]()
     while len(said) < 4:
         message = decoded(random_message(draw, [kind]))

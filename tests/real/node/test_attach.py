@@ -56,7 +56,8 @@ def test_several_workers_equal_one_process_that_adds_up_their_gradients(tmp_path
     model = PEERS["net"]()
     optimizer = PEERS["sgd"](model)
     scheduler = PEERS["scheduler_of"](optimizer)
-    averages = [dict(PEERS["net"]().norm.named_buffers())] * 3  # at first those of worker 0
+    # at first the parameters of worker 0
+    averages = [dict(PEERS["net"]().norm.named_buffers())] * 3
     for step in range(STEPS):
         gradients = []
         for rank in range(3):
@@ -101,7 +102,7 @@ def test_without_servers_they_equal_one_process_that_averages_gradients_and_buff
             mean = sum(getattr(model.norm, name) for model in good) / len(good)
             for model in models:
                 getattr(model.norm, name).copy_(mean)
-        for model in models:  # also one whose own gradient cannot be used
+        for model in models:  # also a worker whose own gradient cannot be used
             for p, mine in zip(model.parameters(), good[0].parameters(), strict=True):
                 p.grad = mine.grad
         for each in (*optimizers, *schedulers):
@@ -135,7 +136,7 @@ def test_parameters_that_are_not_finite_any_more_end_the_run_which_names_the_wor
 
 def test_a_model_that_cannot_be_shared_is_refused_by_attach():
     class SGD(torch.optim.SGD):
-        """Has the name of an optimizer that servers know."""
+        """An optimizer with the name of one that servers know."""
 
     experiment = outpace.experiment_from(
         {"workers": 1, "sync": {"kind": "bsp"}, "task": {"kind": "script", "path": "-"}}, "test"

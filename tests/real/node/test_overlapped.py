@@ -1,4 +1,4 @@
-"""The parts of a script's gradient: when they are sent, and what happens to those that are not."""
+"""The parts of a script's gradient: when they are sent, and what happens to the other parts."""
 
 from __future__ import annotations
 

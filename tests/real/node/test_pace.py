@@ -1,4 +1,4 @@
-"""When a worker sends what its script keeps, between checkpoints."""
+"""The times at which a worker sends the state of its script between checkpoints."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A server saves its shard for a checkpoint beside its work."""
+"""A server saves its shard for a checkpoint during its work."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from outpace.testing.shard_driver import Account
 
 
 class Server:
-    """A shard with one worker under BSP, its writer, and what the coordinator is told."""
+    """A shard with one worker under BSP, its writer, and the messages to the coordinator."""
 
     def __init__(self) -> None:
         # With momentum, parameters and optimizer state change in place.
@@ -48,7 +48,7 @@ class Server:
         return self.shard.version, self.shard.clock
 
     def push(self) -> None:
-        """Take the push of the worker, as the program of the server does."""
+        """Accept the push of the worker, as the program of the server does."""
         shard = self.shard
         shard.receive(Push(0, shard.clock, shard.version, torch.ones(3)), shard.clock)
         self.totals.applied += 1
@@ -56,7 +56,7 @@ class Server:
         self.versions.reached(shard.version)
 
     def hear(self, count: int) -> list:
-        """Return what is told once there are so many messages."""
+        """Wait for this many messages and return them."""
         while len(self.told) < count:
             self.clock(None)
         return self.told
@@ -68,7 +68,7 @@ def server():
 
 
 def saved_in(folder, message):
-    """Return the state that a CheckpointPart is about."""
+    """Return the state that a CheckpointPart describes."""
     (part,) = message.parts
     assert part.bytes == (folder / part.file).stat().st_size
     return read_shard(folder, message.shard)

@@ -1,4 +1,4 @@
-"""A script with servers is saved, and one in a lost worker's place repeats what its state lacks."""
+"""A script with servers is saved; one that replaces a lost script repeats missing iterations."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_a_script_without_a_module_repeats_until_its_next_step(keeping):
 
 
 class Worker:
-    """A worker whose script keeps a number, and what the coordinator is told."""
+    """A worker whose script keeps a number, and the messages to the coordinator."""
 
     def __init__(self, *, reports=False) -> None:
         self.worker, self.name, self.now, self.first_iteration = 0, "worker-0", 7, None
@@ -75,7 +75,7 @@ class Worker:
         self.keeping = ScriptSaver(self, self, lambda: False, reports=reports)
 
     def flush(self) -> None:
-        """There are no rows."""
+        """Do nothing, because there are no rows."""
 
     def send(self, message) -> None:
         self.told.append(message)

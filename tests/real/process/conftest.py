@@ -1,4 +1,4 @@
-"""Running commands `outpace serve`, and a process that has not looked for one."""
+"""Fixtures: running commands `outpace serve`, and a process that has not looked for a run."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from outpace.support import place
 
 @pytest.fixture
 def serve(tmp_path: Path, warm: Warm) -> Iterator[Callable[..., Served]]:
-    """Starts one, for two workers."""
+    """Return a function that starts `outpace serve` for two workers."""
     running: list[Served] = []
 
     def begin(*settings: str) -> Served:

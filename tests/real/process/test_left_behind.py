@@ -1,4 +1,4 @@
-"""What a process that is killed leaves behind on a machine is removed."""
+"""Files and shared memory that a killed process leaves on a machine are removed."""
 
 from __future__ import annotations
 

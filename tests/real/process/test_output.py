@@ -1,4 +1,4 @@
-"""Output of processes comes out whole, line by line, with their names."""
+"""The output of processes is printed completely, line by line, with their names."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ def test_what_scripts_print_has_their_name(capsys):
 
 @pytest.mark.slow
 def test_a_run_whose_output_nothing_reads_any_more_ends_quietly(tmp_path, warm):
-    """As after `| head -1`; the script would continue for ever."""
+    """This happens after `| head -1`; otherwise the script would continue forever."""
     (tmp_path / "endless.py").write_text(ENDLESS)
     reader, writer = os.pipe()
     options = ("--workers", "2", "--out", "run", "sync.kind=ssgd")

@@ -44,13 +44,13 @@ def cluster() -> Iterator[Any]:
 
 
 def events(folder: Path, event: str) -> list[dict[str, Any]]:
-    """The lines of the log about such events."""
+    """Return the lines of the log about such events."""
     lines = map(json.loads, (folder / LOG).read_text().splitlines())
     return [line for line in lines if line["event"] == event]
 
 
 def until_seen(change: Callable[[], None]) -> Callable[[Any], None]:
-    """Return a control function that makes a change beside the run, and ends the run after it.
+    """Return a control function that makes a change during the run, and ends the run after it.
 
     It is called again when the run continues from a checkpoint.
     """
@@ -72,7 +72,7 @@ def until_seen(change: Callable[[], None]) -> Callable[[Any], None]:
 
 
 def of_role(cluster: Any, name: str) -> list[int]:
-    """Return the process of a role, if it has one."""
+    """Return the process of a role, if there is one."""
     return [pid for pid, known in processes_of(cluster.folder).items() if known == name]
 
 
@@ -118,7 +118,7 @@ def test_bsp_on_three_nodes_is_bitwise_the_run_of_one_machine(cluster, tmp_path)
 def killed(
     cluster: Any, tmp_path: Path, victim: Any, changes: Mapping[str, Any] | None = None
 ) -> tuple[Any, list[str]]:
-    """Run on the cluster, call `victim` soon after the start; the result, and what the run said."""
+    """Run on the cluster, call `victim` soon after the start; return result and messages."""
     said: list[str] = []
     config = SLOW | {"launcher": {"kind": "ray", "address": cluster.address}} | (changes or {})
     result = library.run(
@@ -153,7 +153,7 @@ def test_nothing_of_a_run_outlives_its_killed_driver(cluster, tmp_path):
     until(lambda: len(set(processes_of(cluster.folder)) - before) <= 4)  # Ray's idle workers
 
 
-# A task that kills the actor that it is in once, in the middle of a run.
+# A task that once kills its own actor, in the middle of a run.
 DEADLY = """
 import os, signal, sys
 from pathlib import Path
@@ -259,7 +259,7 @@ def test_workers_of_a_script_join_on_a_new_node_and_the_run_continues_without_it
     assert (up["workers"], down["workers"]) == (3, 2)
 
 
-# Last: the cluster has a node fewer afterwards.
+# The last test, because the cluster has one node fewer afterwards.
 def test_a_run_survives_a_node_that_is_killed_with_a_server(cluster, tmp_path):
     raylets = {
         node.all_processes["raylet"][0].process.pid: node.all_processes["raylet"][0].process

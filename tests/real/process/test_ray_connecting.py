@@ -13,17 +13,17 @@ from outpace.real.ray import connecting
 
 @pytest.fixture
 def listening():
-    """A port at which something answers, on the loopback interface only."""
+    """Return a port that accepts connections, on the loopback interface only."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         yield server.getsockname()[1]
 
 
 def reach(monkeypatch, address, running, other="127.0.0.2"):
-    """Connect; return the address, and whether Ray was to use the loopback address as it is.
+    """Connect; return the address, and whether Ray had to use the loopback address unchanged.
 
     Args:
-        running: What Ray finds for `auto`.
-        other: The address that Ray takes for the loopback address.
+        running: The address that Ray finds for `auto`.
+        other: The address that Ray uses instead of the loopback address.
     """
     used = []
 

@@ -1,4 +1,4 @@
-"""A launcher with places on a cluster, which here only note what they are asked for."""
+"""A launcher with places on a simulated cluster, which only notes the calls."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from outpace.real.ray.launcher import RayLauncher
 
 
 class Process:
-    """A process at which nothing happens, except that it stops when it is told to."""
+    """A process that does nothing until it is stopped."""
 
     def __init__(self, name: str, did: list[str]) -> None:
         self.name, self.node, self._did = name, "", did
@@ -37,7 +37,7 @@ class Process:
 
 @pytest.mark.parametrize("leaves", [True, False])
 def test_a_role_that_is_started_again_while_it_leaves_asks_for_room_anew(leaves):
-    """Else it would wait without limit for the place that the first one did not get."""
+    """Otherwise it would wait without limit for the place that the first process did not get."""
     did: list[str] = []
 
     def host(name: str) -> Any:
@@ -63,7 +63,7 @@ def test_a_role_that_is_started_again_while_it_leaves_asks_for_room_anew(leaves)
 
 
 def test_a_process_that_its_actor_cannot_start_has_ended():
-    """Else the run would wait for it as long as for one that is slow to join."""
+    """Otherwise the run would wait for it as long as for a process that is slow to join."""
     did: list[str] = []
     process = Process("worker-0", did)
     places: Any = SimpleNamespace(nodes={}, room_s=0.0, host=lambda _: process)
@@ -77,7 +77,7 @@ def test_a_process_that_its_actor_cannot_start_has_ended():
 
 
 def test_a_role_that_has_a_place_and_whose_actor_does_not_start_is_named():
-    """Else the error says only that its process does not join, as if that were slow."""
+    """Otherwise the error would only say that its process does not join, as if it were slow."""
     answer, process = Future[str](), Process("worker-0", [])
     places: Any = SimpleNamespace(
         nodes={}, room_s=0.0, no_room=lambda _: answer, host=lambda _: process

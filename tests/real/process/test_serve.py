@@ -1,4 +1,4 @@
-"""outpace serve: workers that somebody else starts."""
+"""`outpace serve`: workers that are started elsewhere."""
 
 from __future__ import annotations
 
@@ -130,7 +130,7 @@ def test_a_worker_started_elsewhere_that_is_killed_is_done_without(serve):
 
 
 def connect_file(path: Path, workers: int, keys: dict[str, Keys] | None = None) -> IO[bytes]:
-    """Write the file for so many workers of a run that does not exist; it stays open."""
+    """Write the file for this many workers of a run that does not exist; the file stays open."""
     experiment = experiment_from({**CONFIG, "workers": workers}, "the test")
     session = Session(1, 0, 10.0, new_keys())
     link = CoordinatorLink("coordinator", "tcp://127.0.0.1:1", session.keys.public, session)

@@ -1,4 +1,4 @@
-"""What the launcher for Ray says and does where no cluster runs."""
+"""The messages and actions of the launcher for Ray if no cluster is running."""
 
 from __future__ import annotations
 
@@ -120,5 +120,5 @@ def test_a_node_that_cannot_take_part_is_named():
         (Survey("1.2.0", "3.11.9", "2.9.0", ("/x/train.py",)), "does not have /x/train.py"),
     ):
         assert problem_of(there, here, "/out/.t").startswith(words)
-    # The folder of the run need not be there.
+    # The folder of the run need not exist.
     assert problem_of(Survey("1.2.0", "3.11.9", "2.9.0", ("/out/.t",)), here, "/out/.t") == ""

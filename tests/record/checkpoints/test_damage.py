@@ -1,4 +1,4 @@
-"""Damaged checkpoints are never loaded, and never a traceback: the one before is used."""
+"""Damaged checkpoints are never loaded and cause no traceback: the previous one is used."""
 
 import shutil
 from pathlib import Path
@@ -27,7 +27,7 @@ damages = st.one_of(
 
 
 def states(number, run=0):
-    """Return two states that tell which run and checkpoint they are of."""
+    """Return two states whose content identifies their run and checkpoint."""
     values = [torch.full((3,), 100.0 * run + number + shard / 2) for shard in (0, 1)]
     return [shard_state(shard=shard, parameters=value) for shard, value in enumerate(values)]
 
@@ -80,7 +80,7 @@ def spoil(run: Path, other: Path, number: int, damage) -> None:
 
 
 def is_whole(run: Path, number: int) -> bool:
-    """True if this checkpoint can be opened and its files are as its index says."""
+    """True if this checkpoint can be opened and its files agree with its index."""
     try:
         Checkpoint(Checkpoints(run).path(number)).check()
     except Damaged:

@@ -25,7 +25,7 @@ def adam(part):
 
 
 def of_script(part):
-    """Return the state of a script's optimizer: parameters 0 (6 elements) and 2 (8) have one."""
+    """Return the state of a script's optimizer: parameters 0 (6 elements) and 2 (8) have state."""
     found = {}
     for number, start, size in ((0, 0, 6), (2, 9, 8)):
         low, high = max(start, part.start), min(start + size, part.stop)
@@ -94,7 +94,7 @@ def test_other_workers_all_begin_at_the_clock(tmp_path):
     save(Checkpoints(tmp_path), 1, states)
     (found,) = shard_states(Checkpoints(tmp_path).newest(), [slice(0, 3)], 3)
     assert (found.clock, found.watermarks, found.gone) == (6, (5, 5, 5), ())
-    assert found.pushes == 18  # of 3 workers, where 12 of 2 were as many iterations
+    assert found.pushes == 18  # of 3 workers; with 2 workers, 12 were equally many iterations
 
 
 def test_other_workers_of_one_model_have_all_of_it(tmp_path):
@@ -108,7 +108,7 @@ def test_other_workers_of_one_model_have_all_of_it(tmp_path):
 
 
 def of_worker(worker, count, value, parameters=None):
-    """Return what a worker has accumulated, which is `value` for both parameters."""
+    """Return the accumulated gradients of a worker: `value` for both parameters."""
     parts = ((0, torch.full((2,), value)),) if parameters is None and count else ()
     sums = PendingIteration(5, Scale.SUM, 4, count, parts, ((worker, 7),) * count)
     return state_of_worker(worker, 5, {}, (sums,), parameters)
@@ -154,8 +154,8 @@ def test_steps_in_the_model_of_one_worker_are_left_out_and_counted(tmp_path):
 
 
 def test_what_is_lost_is_gaps_and_pending_sums_that_are_dropped(tmp_path):
-    # Worker 1's iterations 6 and 7 are at one shard only. Iteration 5 is pending, of both workers
-    # at the first shard and of one at the second.
+    # Iterations 6 and 7 of worker 1 are only at one shard. Iteration 5 is pending, at the first
+    # shard from both workers and at the second from one.
     states = [
         shard_state(shard=0, clock=5, watermarks=(5, 7), pending=(pending(5, 0, 1), pending(6, 1))),
         shard_state(shard=1, clock=5, watermarks=(5, 5), pending=(pending(5, 0),)),
@@ -183,7 +183,7 @@ def test_a_task_of_another_size_is_refused(tmp_path):
 
 
 def test_workers_without_servers_are_kept_after_many_iterations(tmp_path):
-    """Their records have no watermarks, which once counted as iteration -1."""
+    """Their records have no watermarks; earlier these counted as iteration -1."""
     last = 2_000_000
     own = tuple(state_of_worker(worker, last, {}) for worker in range(2))
     common = shard_state(shard=0, gone=(), clock=last, watermarks=(last - 1,) * 2)

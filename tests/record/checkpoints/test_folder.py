@@ -1,4 +1,4 @@
-"""The checkpoints of a run are whole or absent, and the newest of them stay."""
+"""The checkpoints of a run are complete or absent, and the newest ones are kept."""
 
 from pathlib import Path
 
@@ -19,7 +19,7 @@ from outpace.record.checkpoints import Checkpoints, RunLock, folder, tensors, wr
 
 
 def states(number):
-    """Return two states that tell which checkpoint they are of."""
+    """Return two states whose content identifies their checkpoint."""
     return [shard_state(shard=m, parameters=torch.full((3,), number + m / 2)) for m in (0, 1)]
 
 
@@ -36,7 +36,7 @@ def require_newest(run, number):
 
 
 class Killed(BaseException):
-    """In place of the end of the process."""
+    """Represents the end of the process."""
 
 
 class Dying:

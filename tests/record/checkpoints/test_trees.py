@@ -1,4 +1,4 @@
-"""States of objects come back as they were; the error names a value that cannot be kept."""
+"""States of objects are restored unchanged; the error names a value that cannot be saved."""
 
 from collections import Counter, OrderedDict, deque
 

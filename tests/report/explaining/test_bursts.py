@@ -1,4 +1,4 @@
-"""A worker that is slow for a while: when that began, and what it cost, by runs that are known."""
+"""A worker that is slow for a while: the beginning and the cost, in runs with known answers."""
 
 from __future__ import annotations
 

@@ -38,7 +38,7 @@ def test_a_hold_is_charged_by_what_the_worker_has_needed_longer_since_the_last_o
     """Worker 1 needs 0.3 s longer each time, and computes until 1, 2 and 3 s.
 
     Worker 0 was held for 0.2 s at 1 s (all of it is charged), and for 0.9 s at 3 s (0.6 s). A hold
-    that worker 0 ended is charged to nobody.
+    that worker 0 ended itself is not charged.
     """
     excess = np.array([[0, 0.3]] * 3)
     computed = np.array([[0.7, 1.0], [1.4, 2.0], [2.1, 3.0]])

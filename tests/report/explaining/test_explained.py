@@ -22,7 +22,7 @@ FACTORS = (1, 1, 1.3, 1, 1)
 
 
 def run(folder, iterations=40, **changes):
-    """Return the summary of a run of 5 workers, of which worker 2 takes 1.3 times as long."""
+    """Make a run of 5 workers, of which worker 2 takes 1.3 times as long; return its summary."""
     data = {
         "task": {"kind": "timing", "parameters": 1000},
         "workers": 5,
@@ -99,12 +99,12 @@ def test_what_is_not_a_recorded_run_is_said_in_one_line(tmp_path):
 
 
 def recorded(folder, servers, times_of, sync=None, late_s=0.0):
-    """Record a run of 5 workers as if it were real: nothing is slow but what `times_of` says.
+    """Record a run of 5 workers as if it were real: only the times of `times_of` are slow.
 
     Args:
-        times_of: From iteration, worker and server to seconds of the request under way, and of
-            handling it.
-        late_s: More latency of the link of worker 2, there and back.
+        times_of: Function of iteration, worker and server that returns seconds of the request on
+            the network, and of its handling.
+        late_s: Additional latency of the link of worker 2, in each direction.
     """
     run(
         folder,
@@ -130,7 +130,7 @@ def recorded(folder, servers, times_of, sync=None, late_s=0.0):
 
 
 def test_a_server_that_handles_requests_slowly_is_noted_and_no_link_to_it_named(tmp_path):
-    """Requests of worker 4 are the last at server 1, and wait for those of the others."""
+    """Requests of worker 4 are the last at server 1, and wait for the other workers' requests."""
 
     def times_of(_, worker, server):
         return 0.001 + 0.02 * worker * (server == 1), 0.03 if server == 1 else 0.01
@@ -144,7 +144,7 @@ def test_a_server_that_handles_requests_slowly_is_noted_and_no_link_to_it_named(
 
 @pytest.mark.filterwarnings("error::RuntimeWarning")
 def test_a_slow_period_whose_iterations_have_no_times_is_between_those_before_and_after(tmp_path):
-    """The last work of a killed process is missing in the trace, its messages are not."""
+    """The last work of a killed process is missing in the trace, but its messages are recorded."""
     missing = (20, 21, 22, 23, 24)
 
     def times_of(iteration, worker, server):

@@ -1,4 +1,4 @@
-"""Workers without servers that are late at an all-reduce, by what they do before it."""
+"""Workers without servers that are late at an all-reduce, by their activity before it."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ def trained(folder, sleeps):
     """Write a run of 3 workers with `ssgd`, in which worker 1 also sleeps for 0.12 s.
 
     Args:
-        sleeps: `step`: after the all-reduce of each iteration. `own`: after it, before an
-            all-reduce of the script's own, with which the next iteration begins.
+        sleeps: `step`: it sleeps after the all-reduce of each iteration. `own`: it sleeps after
+            that, before an all-reduce of the script itself, with which the next iteration begins.
     """
     data = {
         "task": {"kind": "timing", "parameters": 10},

@@ -1,4 +1,4 @@
-"""The figures of progress, staleness and time split: their numbers are those of the files."""
+"""The figures of progress, staleness and time split: their numbers agree with the files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pairwise averages: the mean stays, nobody is in two at a time, nobody waits for all."""
+"""Pairwise averages: the mean does not change, no worker is in two at a time or waits for all."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ def test_a_gradient_is_at_the_parameters_before_the_average_and_changes_those_af
 
 @pytest.mark.parametrize(
     ("lasts", "averages"),
-    [({0: 1}, 1 + 5 + 5), ({0: 1, 1: 2}, 1 + 2 + 2)],  # who is alone averages no more
+    # a worker that is alone does not average any more
+    [({0: 1}, 1 + 5 + 5), ({0: 1, 1: 2}, 1 + 2 + 2)],
 )
 def test_who_has_left_is_averaged_with_no_more(lasts, averages):
     run = PeerRun(Gossip(), [[0.01] * 5] * 3, network=NetworkLaw(latency_s=0.001), lasts=lasts)

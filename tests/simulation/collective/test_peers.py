@@ -1,4 +1,4 @@
-"""Workers without servers: every gradient counts once, and who should not wait does not."""
+"""Workers without servers: every gradient counts once, and no worker waits that should not."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_workers_start_together_when_the_slowest_has_computed(table, network, ti
 
 
 def plain_diloco(every, overlap=True):
-    """One whose outer step is along the mean of what workers changed, as far as that."""
+    """Return a DiLoCo whose outer step equals the mean of the workers' changes."""
     return DiLoCo(every, outer_lr=1.0, outer_momentum=0.0, overlap=overlap)
 
 
@@ -179,7 +179,7 @@ def test_who_stops_early_leaves_and_the_others_go_on(sync, contention):
     if isinstance(sync, Hpsgd):
         assert digits(-run.parameters[0].item(), 8) == [1] * 3 + [0] * 5
         assert digits(-run.parameters[1].item(), 8) == [1] * 8
-    if isinstance(sync, Ssgd):  # a mean over who is there
+    if isinstance(sync, Ssgd):  # a mean over the present workers
         assert run.parameters[0].item() == -sum(4**i for i in range(3))
         expected = sum(4**i for i in range(3)) + sum(4**i for i in range(3, 8)) * 3 / 2
         assert run.parameters[1].item() == -expected

@@ -1,4 +1,4 @@
-"""Values that travel in bfloat16 are rounded once on the way out and once on the way back."""
+"""Values sent in bfloat16 are rounded once when they are sent and once when they are returned."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from outpace.testing.peer_runs import PeerRun
 
 
 def by_hand(number: float) -> float:
-    """To the upper 16 bits of a float32, to nearest, ties to even."""
+    """Round to the upper 16 bits of a float32, to nearest, ties to even."""
     (bits,) = struct.unpack("<I", struct.pack("<f", number))
     bits += 0x7FFF + (bits >> 16 & 1)
     (result,) = struct.unpack("<f", struct.pack("<I", bits & 0xFFFF0000))
@@ -23,13 +23,13 @@ def by_hand(number: float) -> float:
 
 
 def uneven(worker, iteration):
-    """A gradient that bfloat16 cannot hold, another one for each worker and iteration."""
+    """Return a gradient that bfloat16 cannot represent, different for each worker and iteration."""
     source = torch.Generator().manual_seed(100 * iteration + worker)
     return torch.rand(3, dtype=torch.float64, generator=source)
 
 
 def gathered(values):
-    """The result of an all-reduce in bfloat16, by hand."""
+    """Return the result of an all-reduce in bfloat16, by hand."""
     total = tree_sum(torch.tensor([by_hand(x) for x in value]).double() for value in values)
     return torch.tensor([by_hand(x) for x in total]).double()
 

@@ -1,4 +1,4 @@
-"""Executors: a run gives the same result wherever and whenever gradients are computed."""
+"""Executors: the result of a run does not depend on where and when gradients are computed."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_auto_goes_over_to_processes_in_the_middle_of_a_run(monkeypatch):
     assert auto.metrics.equals(serial.metrics)
 
 
-# -- what is never computed --------------------------------------------------------
+# -- gradients that are never computed --------------------------------------------------------
 
 
 @contextlib.contextmanager
@@ -151,7 +151,7 @@ def test_a_gradient_that_cannot_be_read_any_more_is_not_computed(executor, tmp_p
         finally:
             gradients.close()
     assert computed == [(1, 7)]
-    # The process's trial, and what is in its hands already.
+    # The trial of the process, and the orders that it has already.
     allowance = {"serial": 0, "batched": 0, "processes": 4}[executor]
     assert len(notes.read_text().splitlines()) <= before + 1 + allowance
 

@@ -1,4 +1,4 @@
-"""A run whose parameters count its gradients, so a test can read off what is in them.
+"""A run whose parameters count its gradients, so a test can see which gradients were applied.
 
 The gradient of worker w in iteration i is 1 at place (w, i). A step of SGD subtracts the sum.
 """
@@ -58,7 +58,7 @@ LOSES = ("drop-stragglers", "partial-push", "cutoff")
 
 
 class Ledger:
-    """Implements `Workload`. copies: so many times each gradient is in the parameters, in a row."""
+    """Implements `Workload`. copies: number of consecutive parameters of each gradient."""
 
     has_accuracy, samples, model, layout = False, None, None, ""
 
@@ -96,7 +96,7 @@ def experiment(
 ) -> Experiment:
     chosen = STRATEGIES.get(strategy) or {"sync": PEERS[strategy], "servers": 1}
     data = {
-        "task": {"kind": "quadratic", "eigenvalues": [1.0]},  # a Ledger takes its place
+        "task": {"kind": "quadratic", "eigenvalues": [1.0]},  # a Ledger replaces it
         "workers": 3,
         "servers": 2,
         "seed": seed,

@@ -14,18 +14,19 @@ WORKERS, SERVERS = 3, 2
 
 
 def broken_promise(strategy: str, seed: int, on_loss: str = "restart") -> str:
-    """Return which promise a run with the random failures of a seed has broken; "": none.
+    """Return the promise that a run with the random failures of a seed has broken; "": none.
 
-    Each gradient is at most once on each server. One that a strategy with servers does not leave
-    out of its own accord is missing only if it is counted as lost, or was on its way when its
-    worker died. Without servers all begin again from a checkpoint, so none is missing.
+    Each gradient is at most once on each server. A gradient that the strategy itself does not leave
+    out is missing only if it is counted as lost, or had not arrived when its worker died. Without
+    servers all begin again from a checkpoint, so none is missing.
     """
     has_servers = strategy in STRATEGIES
     faults = random_faults(1000 * seed, WORKERS, SERVERS, until_s=2.5)
     if not has_servers:
         faults = [fault for fault in faults if "worker" in fault]
     if on_loss == "continue":
-        faults = [fault for fault in faults if fault.get("worker") != 0]  # one stays to the end
+        # one worker stays to the end
+        faults = [fault for fault in faults if fault.get("worker") != 0]
     changes = {"on_worker_loss": on_loss, "seed": seed}
     given = experiment(strategy, {"schedule": faults}, **changes)
     found = Ran(given, tie_seed=seed, copies=SERVERS if has_servers else 1)

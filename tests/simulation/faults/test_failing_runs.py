@@ -1,4 +1,4 @@
-"""Runs with failures in virtual time: what happens, what survives, and what is recorded."""
+"""Runs with failures in virtual time: their events, results and records."""
 
 import pyarrow.compute as pc
 import pytest

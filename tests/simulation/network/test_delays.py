@@ -1,4 +1,4 @@
-"""Random delays: which messages are delayed, how many, and what waits for them."""
+"""Random delays: the delayed messages, their number, and the messages that wait for them."""
 
 import pytest
 from tests.support.wire import Wire
@@ -50,7 +50,7 @@ def test_a_delay_occupies_no_node_and_later_messages_of_the_link_wait(contention
 
 @pytest.mark.parametrize("contention", ["serialised", "fair"])
 def test_a_late_reply_is_overtaken_by_the_next_one(contention):
-    seed = 2  # by which, of the first two replies, the first is late
+    seed = 2  # the first of the first two replies is late by this time
     rule = Delay("reply", 0.5, 4.0)
     lateness = Lateness([rule], seed, Machines(1, 1))
     replies = [Reply(0, 0, i, i, i, 0) for i in range(2)]

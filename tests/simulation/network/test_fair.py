@@ -39,7 +39,7 @@ def test_a_pull_never_overtakes_the_push_before_it(tie_seed):
 
 @st.composite
 def usage(draw):
-    """Capacities, and for each flow the numbers of the resources it uses."""
+    """Draw capacities, and for each flow the numbers of its resources."""
     capacity = st.floats(1, 1e12) | st.sampled_from([1.0, 2.0, 3.0, 6.0])
     capacities = draw(st.lists(capacity, min_size=1, max_size=7))
     places = st.integers(0, len(capacities) - 1)
@@ -97,7 +97,7 @@ LAWS = st.builds(
 
 
 def reference(law, traffic):
-    """Times of delivery, with the rates of all flows made anew at every change, in floats."""
+    """Return times of delivery, with the rates of all flows computed at every change, in floats."""
     capacity, paths = {}, Paths(law)
     for node in NODES:
         capacity[node, "out"] = capacity[node, "in"] = paths.bandwidth(node)
@@ -154,7 +154,7 @@ def reference(law, traffic):
 @settings(max_examples=200)
 @given(LAWS, TRAFFIC, st.none() | st.integers(0, 2**16))
 def test_deliveries_are_those_of_rates_made_globally_at_every_change(law, traffic, tie_seed):
-    # Sizes that hardly ever add up to the same times; so the order of ties is no matter.
+    # Sizes that hardly ever add up to the same times; so the order of ties does not matter.
     traffic = [
         (at + k / 1000, sender, receiver, size + bool(size) * (k + 1) ** 2 * 1009)
         for k, (at, sender, receiver, size) in enumerate(traffic)

@@ -16,7 +16,7 @@ TIMES = np.array([[0.0, 2.0, 4.0], [2.0, 0.0, 6.0], [4.0, 6.0, 0.0]])  # ms, the
 
 
 def latencies(law, machines, pairs):
-    """Times of messages without bytes, in ns."""
+    """Return the times of messages without bytes, in ns."""
     found = {}
     for sender, receiver in pairs:
         wire = Wire(law, list(machines.of_nodes()), machines=machines)
@@ -26,7 +26,7 @@ def latencies(law, machines, pairs):
 
 
 def saved(path, array):
-    """The array in the format of the name."""
+    """Save the array in the format of the name."""
     if path.suffix == ".npy":
         np.save(path, array)
     elif path.suffix == ".npz":

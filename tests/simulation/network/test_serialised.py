@@ -25,7 +25,7 @@ def test_a_message_of_no_bytes_leaves_with_the_one_before_it_on_its_connection()
     for receiver, size in [("b", MB), ("b", 0), ("b", 0), ("c", 0), ("b", MB), ("b", 0)]:
         wire.send_at(0, "a", receiver, size)
     wire.send_at(MS // 2, "a", "b", 0)  # the second MB has not left yet
-    wire.send_at(MS + MS // 2, "a", "b", 0)  # it is under way
+    wire.send_at(MS + MS // 2, "a", "b", 0)  # it is being sent
     wire.send_at(5 * MS, "a", "b", 0)
     wire.run()
     arrived = [(2, 0), (2, 1), (2, 2), (3, 4), (3, 5), (3, 6), (3, 7), (6, 8)]
@@ -97,13 +97,13 @@ def assert_in_order(wire, traffic):
 
 
 def reference_deliveries(law, traffic):
-    """The discipline of the module's head, done by brute force over lists.
+    """Apply the rules in the module's docstring by brute force over lists.
 
     A message without bytes is kept with the one before it on its path, until that has left.
 
-    A receiver keeps the senders that it turned away, in order. Rejects traffic in which a
-    transfer ends at the very moment of a request or of another end: who goes first then
-    is not the discipline's business.
+    A receiver keeps the senders that it turned away, in order. Rejects traffic in which a transfer
+    ends at the very moment of a request or of another end: the rules do not say which one is first
+    then.
     """
     usual = LinkLaw(law.latency_s, law.bandwidth_bytes_per_s)
     links = {node: law.own(node).over(usual) for node in NODES}

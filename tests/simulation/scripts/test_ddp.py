@@ -123,8 +123,8 @@ def test_who_waits_in_a_collective_is_not_missing_from_a_quorum(kind, tmp_path):
     result = simulated("ddp_vectors.py", "rounds", tmp_path, 4, **changes)
     # Workers 0 and 1 are the quorum: their four steps are iterations 0 to 3. They wait from 4 s on.
     # Worker 2 ends its steps at 2.5, 5.0, 7.5 and 10.0 s. The first two, of iterations 0 and 2, are
-    # late. The others are iterations 4 and 5, of this worker alone. At 10.0 s all continue.
-    # The first steps of workers 0 and 1 are still of iteration 4, so they are late, too.
+    # late. The others are iterations 4 and 5, of this worker alone. At 10.0 s all continue. The
+    # first steps of workers 0 and 1 still belong to iteration 4, so they are also late.
     spans = {(row["start_ns"], row["end_ns"]) for row in rows(result, "collective", 0)}
     assert (4000 * MS, 10_000 * MS) in spans
     numbers = [[row["iteration"] for row in rows(result, "iteration", n)] for n in range(3)]

@@ -1,4 +1,4 @@
-"""Scripts in virtual time that end early, fail, or are ended, as they do for real."""
+"""Scripts in virtual time that end early, fail, or are ended, in the same way as in real runs."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def simulated(script: str, case: str, out: Path | None = None, **changes: Any) -
 
 
 def notes(folder: Path, rank: int) -> list[str]:
-    """Return what a script noted at its end; its process has ended."""
+    """Return the notes of a script at its end; its process has ended."""
     pid, *found = (folder / "files" / f"worker-{rank}" / "notes").read_text().splitlines()
     assert not os.path.exists(f"/proc/{pid}")
     return found

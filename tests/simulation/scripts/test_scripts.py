@@ -1,4 +1,4 @@
-"""A user's script in virtual time does what it does for real."""
+"""A user's script has the same effects in virtual time as in a real run."""
 
 from __future__ import annotations
 
@@ -71,7 +71,7 @@ def test_an_evaluation_between_two_steps_takes_the_time_of_its_law():
     logged = [row for row in result.metrics.to_pylist() if row["worker"] == 1]
     assert [row["time_s"] for row in logged] == [1.0, 2.5]
     assert result.summary["virtual_time_s"] == STEPS * STEP_S + 0.5
-    assert result.summary["seconds"]["compute"] == STEPS * STEP_S  # it is no part of an iteration
+    assert result.summary["seconds"]["compute"] == STEPS * STEP_S  # it is not part of an iteration
     assert result.summary["parameters_digest"] == simulated().summary["parameters_digest"]
 
 

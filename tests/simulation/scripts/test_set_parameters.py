@@ -1,4 +1,4 @@
-"""Parameters that a script sets itself are kept where they are its own, or refused."""
+"""Parameters that a script sets itself are kept if they are its own, or else refused."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def configuration(case: str, folder: Path, workers: int = 2, **changes: Any) -> 
 
 
 def both(tmp_path: Path, case: str, **changes: Any) -> tuple[list[Any], list[Any]]:
-    """Return results and what the workers have saved, of a run in virtual time and a real one."""
+    """Return the results and saved parameters of a run in virtual time and of a real one."""
     results, saved = [], []
     for how in (simulate, run):
         folder = tmp_path / how.__name__
@@ -44,7 +44,7 @@ def test_own_parameters_stay_as_the_script_sets_them_in_both_runtimes(tmp_path):
     for each in saved[0]:
         assert max(float(value.abs().max()) for value in each["after"].values()) <= 0.25
     assert [result.summary["warnings"] for result in results] == [[], []]
-    # The mean gradient of two halves is that of the whole batch.
+    # The mean gradient of two halves equals the gradient of the whole batch.
     expected = TRAIN("clamp", attach=lambda *both: both)
     for each in saved[0]:
         assert same(each["before"], each["after"])

@@ -1,4 +1,4 @@
-"""When things happen does not depend on whether a script or a task computes the gradients."""
+"""The times of events do not depend on whether a script or a task computes the gradients."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The values of a script keep their precision, in virtual time and for real."""
+"""The values of a script keep their precision, in virtual time and in real runs."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ def saved(folder: Any) -> list[dict[str, torch.Tensor]]:
 
 
 def averaged_by_hand(every: int) -> torch.Tensor:
-    """Return the mean of the inputs as two workers keep it that average it after `every` steps."""
+    """Return the mean of the inputs of two workers that average it after `every` steps."""
     means = [torch.zeros(6), torch.zeros(6)]
     for step in range(STEPS):
         means = [0.5 * mean + 0.5 * BATCH(r, step).mean(0) for r, mean in enumerate(means)]

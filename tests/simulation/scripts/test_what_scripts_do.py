@@ -1,4 +1,4 @@
-"""Actions of scripts have the same effect in virtual time as in plain PyTorch or for real."""
+"""Actions of scripts have the same effect in virtual time as in plain PyTorch or real runs."""
 
 from __future__ import annotations
 

@@ -31,7 +31,7 @@ def make_run(
     config: Mapping[str, Any] | None = None,
     **summary: Any,
 ) -> Path:
-    """A run's folder without a trace. accuracy: (time, value) of its evaluations."""
+    """Make a run's folder without a trace. accuracy: (time, value) of its evaluations."""
     folder.mkdir(parents=True)
     whole = {
         "status": "complete",
@@ -61,7 +61,7 @@ def make_run(
 
 
 def write_waiting_trace(folder: Path) -> None:
-    """Worker 1 waits at server 0 from 110 to 300 ms for worker 0; both compute alone before."""
+    """Write a trace: worker 1 waits at server 0 for worker 0 from 110 to 300 ms."""
     sink = trace_table(folder / files.TRACE)
     trace = Trace(sink)
     recorder = Recorder(trace)
@@ -77,7 +77,7 @@ def write_waiting_trace(folder: Path) -> None:
 
 
 def write_interrupted_trace(folder: Path) -> None:
-    """All begin again after the loss of a server; resumed; worker 1 comes back, 0 does not."""
+    """Write a trace with a lost server, a resume, and lost workers of which 1 is replaced."""
     sink = trace_table(folder / files.TRACE)
     trace = Trace(sink)
     rows = [
@@ -109,7 +109,7 @@ class Page(HTMLParser):
         self._into = self.rows
         self.feed(path.read_text(encoding="utf-8"))
         self.close()
-        # A no-break space looks like a space.
+        # No-break spaces count as spaces.
         self.text = " ".join(self.text.split())
         packed = next((s for s in self._scripts if s.startswith(_GZIP)), None)
         text = "{}" if packed is None else gzip.decompress(base64.b64decode(packed)).decode()

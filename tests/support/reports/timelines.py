@@ -11,7 +11,7 @@ from outpace.report.read.traces import Totals, totals_of
 
 
 def drawn(*folders: Path) -> list[Any]:
-    """The views of the timeline: of each run its longest wait, then its first iterations."""
+    """Return the views of the timeline: each run's longest wait, then its first iterations."""
     runs = read_runs(folders)
     return list(timeline(runs, [totals_of(run) for run in runs]).views.values())
 

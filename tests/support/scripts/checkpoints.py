@@ -1,6 +1,6 @@
 """Scripts that save and load the state of their optimizer. `checkpoints.py CASE FOLDER`.
 
-The script is plain PyTorch apart from `attach`, so that a test can call it without Outpace as well.
+Except for `attach` the script is plain PyTorch, so a test can also call it without Outpace.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def checkpoint(model: Net, optimizer: torch.optim.Optimizer) -> dict[str, Any]:
 
 
 def kept(kind: str, attach: Callable[..., Any], finish: Callable[[], None]) -> list[dict[str, Any]]:
-    """Return checkpoints before and after `attach`, steps, going back, steps, and the end."""
+    """Return checkpoints around `attach`, after steps, a return, more steps, and the end."""
     model, optimizer = made(kind)
     train(model, optimizer, 0, 2)
     saved = [checkpoint(model, optimizer)]

@@ -1,4 +1,4 @@
-"""Trains, and writes which functions of Outpace each of its steps calls: `FOLDER STEPS`."""
+"""Trains, and writes the functions of Outpace that each step calls: `FOLDER STEPS`."""
 
 import json
 import sys

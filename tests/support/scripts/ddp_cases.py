@@ -1,6 +1,6 @@
-"""Less usual things that DDP scripts do. `ddp_cases.py CASE...`; rank 0 prints losses and a digest.
+"""Unusual actions of DDP scripts. `ddp_cases.py CASE...`; rank 0 prints losses and a digest.
 
-A script as its user writes it: but for the case `attaches`, it knows nothing of Outpace.
+A script as users write it: except for the case `attaches`, it does not use Outpace.
 """
 
 import copy
@@ -214,7 +214,7 @@ def evaluates():
 
 @case
 def by_hand():
-    """Without DDP: gradients are averaged by the script itself."""
+    """Train without DDP: the script averages gradients itself."""
     model = Net()
     for tensor in model.state_dict().values():
         dist.broadcast(tensor, 0)
@@ -233,7 +233,7 @@ def by_hand():
 
 @case
 def differentiable():
-    """A collective that backward goes through."""
+    """Train with a collective that is part of the backward pass."""
     import torch.distributed.nn
 
     model = DDP(Net())
@@ -251,7 +251,7 @@ def differentiable():
 
 @case
 def averages():
-    """A running average of the model; parameters that DDP ignores; an earlier model again."""
+    """Train with a running average, parameters that DDP ignores, and an earlier model."""
     from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
     net = Net()
@@ -303,7 +303,7 @@ def comm_hook():
 
 @case
 def own_update():
-    """The script changes the parameters itself; there is no optimizer."""
+    """Train without an optimizer: the script changes the parameters itself."""
     model = DDP(Net())
     for step in range(STEPS):
         model.zero_grad()
@@ -327,7 +327,7 @@ class Unusual(nn.Module):
 
 
 class Scaled(nn.Module):
-    """A loss with a parameter of its own."""
+    """A loss that has a parameter."""
 
     def __init__(self):
         super().__init__()
@@ -346,7 +346,7 @@ def mean(state, bucket):
 
 @case
 def unusual():
-    """What only a run that exchanges the values itself could not do."""
+    """Train in ways that are impossible only for a run that exchanges the values itself."""
     model, loss_fn = DDP(Unusual()), DDP(Scaled())
     model.register_comm_hook(state=dist.get_world_size(), hook=mean)
     optimizer = torch.optim.AdamW([*model.parameters(), *loss_fn.parameters()], lr=0.05)
@@ -392,7 +392,7 @@ def unsupported():
 
 @case
 def sharded():
-    """FSDP."""
+    """Train with FSDP."""
     from torch.distributed.fsdp import fully_shard
 
     model = Net()
@@ -415,7 +415,7 @@ def tensor_parallel():
 
 @case
 def crossed():
-    """Rank 0 waits in a barrier, and rank 1 for the next gradient of rank 0."""
+    """Let rank 0 wait in a barrier, and rank 1 for the next gradient of rank 0."""
     model = DDP(Net())
     optimizer = sgd(model.parameters())
     train(model, optimizer, steps=2 + rank())
@@ -433,7 +433,8 @@ def attaches():
     import outpace
 
     model = DDP(Net())
-    join = outpace.attach  # not seen in the text, as in a module of a project
+    # the call is not in this text, like a call in another module of a project
+    join = outpace.attach
     join(model.module, sgd(model.parameters()))
     train(model, sgd(model.parameters()), steps=2)
 

@@ -1,4 +1,4 @@
-"""A script for torchrun that says what a checkpoint keeps: scheduler, dropout, noise, its data."""
+"""A script for torchrun with state for checkpoints: scheduler, dropout, noise, its data."""
 
 import torch
 import torch.distributed as dist
@@ -28,7 +28,7 @@ model = DistributedDataParallel(net)
 optimizer = torch.optim.Adam(model.parameters(), lr=0.02)
 scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 2, gamma=0.7)
 sampler = outpace.sampler(Noisy())
-assert len(sampler) * dist.get_world_size() == 24  # under torchrun alone, too
+assert len(sampler) * dist.get_world_size() == 24  # also under torchrun alone
 loader = DataLoader(Noisy(), batch_size=4, sampler=sampler)
 model, optimizer = outpace.attach(model, optimizer, scheduler=scheduler)
 for epoch in range(sampler.epoch, 3):

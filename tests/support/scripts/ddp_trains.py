@@ -1,4 +1,4 @@
-"""A script for torchrun: trains with DDP, and writes what came out to FOLDER/RANK.pt."""
+"""A script for torchrun: trains with DDP, and writes the result to FOLDER/RANK.pt."""
 
 import sys
 from pathlib import Path

@@ -1,6 +1,6 @@
 """Trains two large vectors with DistributedDataParallel: two buckets of 1.2 MB.
 
-The first argument says what the script does beside.
+The first argument names further actions of the script.
 """
 
 import sys

@@ -1,6 +1,6 @@
-"""A script whose parameters say by what each sample of each epoch was divided, until it is stopped.
+"""A script whose parameters show the divisor of each sample in each epoch; it trains until stopped.
 
-The gradient of a sample is 1 in the parameter of this sample and epoch alone. With a learning rate
+The gradient of a sample is 1 only in the parameter of this sample and epoch. With a learning rate
 of 1 each use of a sample by one of n workers, of which the mean is taken, subtracts 1/n there.
 """
 

@@ -1,4 +1,4 @@
-"""A script that ends as its argument says, and notes what is done at its end: `ends.py CASE`."""
+"""A script that ends as its argument says and notes the actions at its end: `ends.py CASE`."""
 
 from __future__ import annotations
 

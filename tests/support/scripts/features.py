@@ -21,7 +21,7 @@ State = dict[str, torch.Tensor]
 
 
 class Net(nn.Module):
-    """A little of everything: BatchNorm, tied weights, a frozen and an unused parameter."""
+    """A model with BatchNorm, tied weights, a frozen and an unused parameter."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -52,9 +52,9 @@ def loss_of(model: nn.Module, step: int, dtype: torch.dtype = torch.float32) -> 
 
 
 def sgd(attach) -> State:
-    """Momentum, weight decay, accumulation, clipping; OneCycleLR, made before, moves both."""
+    """Train with momentum, weight decay, accumulation, clipping and an earlier made OneCycleLR."""
     model = net()
-    optimizer = torch.optim.SGD(  # has the frozen and the unused ones, too
+    optimizer = torch.optim.SGD(  # also has the frozen and the unused parameters
         model.parameters(), 0.1, momentum=0.9, nesterov=True, weight_decay=0.01
     )
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.3, STEPS)
@@ -70,7 +70,7 @@ def sgd(attach) -> State:
 
 
 def adam_clipped(attach) -> State:
-    """GradScaler with unscale_, clipping and an overflow now and then; OneCycleLR moves betas."""
+    """Train with GradScaler, unscale_, clipping and some overflows; OneCycleLR changes betas."""
     model = net()
     model, optimizer = attach(model, torch.optim.Adam(model.parameters(), 0.01, amsgrad=True))
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.05, STEPS)

@@ -1,6 +1,6 @@
-"""A script whose gradients are known, and which nobody may disturb while it computes one.
+"""A script whose gradients are known, and whose computations must not be disturbed.
 
-Arguments: how many iterations each worker has. The computation is in `outpace.abortable`.
+Argument: the number of iterations of each worker. The computation is in `outpace.abortable`.
 """
 
 import sys
@@ -12,7 +12,7 @@ import outpace
 
 
 class Layer(torch.nn.Module):
-    """The gradient of its parameters is what comes in; slowly."""
+    """A slow layer; the gradient of its parameters is its input."""
 
     def __init__(self):
         super().__init__()

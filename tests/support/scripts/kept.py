@@ -1,4 +1,4 @@
-"""A script with all that a checkpoint keeps: scheduler, dropout, BatchNorm, noise, a count."""
+"""A script with all kinds of saved state: scheduler, dropout, BatchNorm, noise, a count."""
 
 import torch
 from torch import nn

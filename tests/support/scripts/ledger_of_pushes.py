@@ -1,9 +1,9 @@
-"""A script whose parameters are a ledger, as the task of `tests/kills`: which gradients they have.
+"""A script whose parameters show the applied gradients, like the task of `tests/kills`.
 
-Each sample has two parameters of its own, one on each of two servers, and the gradient of a sample
-is 1 there and 0 elsewhere. A worker sees each of its samples once, and logs the sample of each
-step. Arguments: the number of samples, and a file: unless it is there, worker 1 makes it in its
-30th step and is killed.
+Each sample has two separate parameters, one on each of two servers, and the gradient of a sample is
+1 in them and 0 elsewhere. A worker sees each of its samples once, and logs the sample of each step.
+Arguments: the number of samples, and a file: if it does not exist, worker 1 makes it in its 30th
+step and is killed.
 """
 
 import os
@@ -22,7 +22,7 @@ died = [pathlib.Path(path) for path in sys.argv[2:]]
 
 
 class Ledger(torch.nn.Module):
-    """Two entries for each sample; the output is the sum of those of a batch."""
+    """Two entries for each sample; the output is the sum of the entries of a batch."""
 
     def __init__(self) -> None:
         super().__init__()

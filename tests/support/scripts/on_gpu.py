@@ -68,7 +68,7 @@ def fused(attach, device, rank):
 
 
 def scaled(attach, device, rank):
-    """Autocast and GradScaler, whose step number 2 is skipped."""
+    """Train with autocast and GradScaler, whose step number 2 is skipped."""
     kind = torch.device(device).type
     model = net(device)
     model, optimizer = attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
@@ -86,13 +86,13 @@ def scaled(attach, device, rank):
 
 
 def untouched(attach, device, rank):
-    """Trains on the CPU: nothing that Outpace does may begin to use a GPU."""
+    """Train on the CPU; Outpace must not begin to use a GPU."""
     found = _trained(attach, "cpu", rank, lambda p: torch.optim.SGD(p, lr=0.1))
     return {**found, "gradients": [torch.tensor(torch.cuda.is_initialized())]}
 
 
 def no_room(attach, device, rank):
-    """Worker 1 asks for more memory than its GPU has."""
+    """Request more memory in worker 1 than its GPU has."""
     model = net(device)
     model, optimizer = attach(model, torch.optim.SGD(model.parameters(), lr=0.1))
     for step in range(STEPS):
@@ -107,7 +107,7 @@ def no_room(attach, device, rank):
 
 
 def kept(attach, device, rank):
-    """Draws on the device: dropout, and noise for its inputs; reads its data by a sampler."""
+    """Train with random numbers on the device (dropout, noise of inputs) and with a sampler."""
     torch.manual_seed(5 + rank)
     inputs = torch.randn(48, 6, generator=torch.Generator().manual_seed(0))
     data = torch.utils.data.TensorDataset(inputs, inputs.sum(dim=1).remainder(3).long())

@@ -1,4 +1,4 @@
-"""An optimizer that only this script knows, and learning rates that each worker decides itself.
+"""An optimizer that exists only in this script, and learning rates that each worker sets itself.
 
 `own_optimizer.py KIND RATES`: KIND is `own` or a class of torch.optim; with RATES `apart` worker 1
 halves its rate after two steps. Each worker saves what it has trained before it leaves the run.

@@ -1,6 +1,6 @@
 """A script of several workers. `peers.py sgd|uneven FOLDER`.
 
-Each saves what its model is at the end. A test does the same in one process.
+Each worker saves its model at the end. A test does the same in one process.
 """
 
 from __future__ import annotations
@@ -56,17 +56,17 @@ def sgd(model: Net) -> torch.optim.Optimizer:
 
 
 def scheduler_of(optimizer: torch.optim.Optimizer) -> Scheduler:
-    """It moves the momentum, too, or the first of betas."""
+    """Return a scheduler that also changes the momentum, or the first beta."""
     return torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.05, STEPS + 1)
 
 
 def overflows(rank: int, step: int) -> bool:
-    """For one of them only."""
+    """Return True if this worker's gradients overflow in this step; only one worker's do."""
     return (rank, step) == (1, 3)
 
 
 def train(folder: Path, steps: int) -> None:
-    """From values of one's own, with a GradScaler."""
+    """Train from different values in each worker, with a GradScaler."""
     rank = outpace.rank()
     model = net(rank)
     model, optimizer = outpace.attach(model, sgd(model))
@@ -85,5 +85,5 @@ def train(folder: Path, steps: int) -> None:
 
 if __name__ == "__main__":
     case, folder = sys.argv[1], Path(sys.argv[2])
-    # uneven: rank n has n steps less, and a schedule that is further on.
+    # uneven: rank n takes n steps fewer, and its schedule is further ahead.
     train(folder, STEPS - (outpace.rank() if case == "uneven" else 0))

@@ -1,4 +1,4 @@
-"""Two phases: the head is trained first, then all; `new` makes another optimizer for the second."""
+"""Two phases: first only the head is trained, then all; `new`: the second has a new optimizer."""
 
 import sys
 

@@ -1,7 +1,7 @@
 """Scripts that set their parameters themselves. `sets_parameters.py CASE FOLDER`.
 
-CASE: `clamp` limits them after each step; `last` halves them after the last one; `apart` has each
-worker shift them in its own way, once.
+CASE: `clamp` limits them after each step; `last` halves them after the last step; `apart` shifts
+them once, differently in each worker.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ STEPS, LIMIT = 6, 0.25
 
 
 def train(case: str, attach: Callable = outpace.attach, rank: int = 0, workers: int = 1) -> dict:
-    """Return the parameters that a worker has before it leaves."""
+    """Train, and return the parameters of a worker before it leaves."""
     torch.set_num_threads(1)
     torch.manual_seed(1)
     model: nn.Module = nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 6))

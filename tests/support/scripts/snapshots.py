@@ -1,6 +1,6 @@
 """Scripts that save a snapshot at the end of each epoch and resume from it.
 
-`snapshots.py KIND STEPS`: KIND is ddp or attach, STEPS those of an epoch.
+`snapshots.py KIND STEPS`: KIND is ddp or attach, STEPS the number of steps of an epoch.
 """
 
 import sys

@@ -1,4 +1,4 @@
-"""What the scripts beside this file count their steps with."""
+"""The counter of steps that the other scripts in this folder use."""
 
 
 class Steps:

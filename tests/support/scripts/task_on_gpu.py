@@ -1,4 +1,4 @@
-"""A task whose model and data are on a device: `make` in an environment variable's words."""
+"""A task whose model and data are on a device; an environment variable names the device."""
 
 import os
 

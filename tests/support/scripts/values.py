@@ -1,7 +1,7 @@
 """A bfloat16 model with frozen parameters and unusual buffers. `values.py KIND FOLDER`.
 
 Each worker saves its model at the end. KIND `rates`: the second worker's learning rate falls, and
-its `nesterov` is another one; `unfreezes`: a frozen parameter is to be trained after a step.
+its `nesterov` differs; `unfreezes`: a frozen parameter is trained after a step.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from torch import nn
 import outpace
 
 STEPS = 4
-COUNT = 2.0**24  # the next number has no float32
+COUNT = 2.0**24  # the next number cannot be represented as float32
 
 
 class Net(nn.Module):

@@ -1,4 +1,4 @@
-"""What the membership decides: when a process is lost, and when other numbers are asked for."""
+"""The decisions of the membership about lost processes and about requests for other numbers."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class Run(Membership):
         return orders
 
     def comes_back(self, worker: int, generation: int, mark: int) -> None:
-        """Lose a worker, all of whose iterations up to this one arrived; let another begin."""
+        """Lose a worker whose iterations up to this one have arrived; let another begin."""
         self.lose(worker)
         orders = self.confirm(worker, generation, (mark, 0), (mark, 0))
         assert orders == [Start(worker, generation, mark + 1, 0)]
@@ -104,7 +104,7 @@ def replaced(worker: int, generation: int, *, stays: bool = True) -> list[Order]
 
 
 def again(*names: str, why: str = "", workers: int = 3, servers: int = 2, **more: Any) -> Order:
-    """Return the order to begin again after the loss of these."""
+    """Return the order to begin again after the loss of these processes."""
     lost = [Loss(name, KILLED) for name in names]
     return BeginAgain(why or f"{names[0]} {KILLED}", workers, servers, lost=lost, **more)
 
@@ -118,7 +118,7 @@ def test_a_new_process_starts_once_all_servers_hear_only_it():
     assert run.table.returning == ["worker-1"]
     assert run.does(Confirmed("server-1", 1, 1, watermark=7, clock=5)) == []
     assert not run.table.workers[1].is_starting
-    # server-0 lacks iterations 6 and 7 of it; its clock is that of server-1.
+    # server-0 lacks its iterations 6 and 7, and has the same clock as server-1.
     assert run.does(Confirmed("server-0", 1, 1, 5, 5)) == [Start(1, 1, first=8, lost=2)]
     assert run.table.workers[1].done == 8
     assert run.table.workers[1].is_starting
@@ -130,7 +130,7 @@ def test_a_new_process_starts_once_all_servers_hear_only_it():
 def test_a_script_continues_with_what_it_keeps_and_what_a_server_lacks_of_before_is_lost():
     run = Run()
     run.lose(0, kept=9)
-    # Both lack iteration 8, whose push was on its way, and server-1 has gone back to 4.
+    # Both lack iteration 8, whose push had not arrived, and server-1 has returned to 4.
     assert run.confirm(0, 1, (7, 0), (4, 0)) == [Start(0, 1, first=9, lost=4)]
     assert run.table.workers[0].done == 8
     run.does(WorkerBegan(0))
@@ -143,7 +143,7 @@ def test_a_scheduler_confirms_too_and_has_no_gradients_that_could_be_lost():
     run = Run(2, 1, schedulers=["scheduler"])
     assert run.lose(0) == [Replace("server-0", 0, 1, True), Replace("scheduler", 0, 1, True)]
     run.does(Confirmed("server-0", 0, 1, watermark=4, clock=4))
-    # The barrier has let others through, so the worker must not push iteration 5 any more.
+    # The others have passed the barrier, so the worker must not push iteration 5 any more.
     assert run.does(Confirmed("scheduler", 0, 1, 3, 6)) == [Start(0, 1, 6, 0)]
 
 
@@ -194,7 +194,7 @@ def test_a_scheduler_lets_others_through_only_when_no_server_waits_for_the_worke
 
 
 def test_servers_are_told_of_the_loss_of_a_worker_that_has_finished():
-    # Its last message may not have reached all of them.
+    # Its last message may not have reached all servers.
     run = Run(schedulers=["scheduler"])
     run.does(Finished("worker-0"))
     assert run.lose(0) == replaced(0, 1, stays=False)
@@ -347,7 +347,7 @@ def test_a_run_that_is_lost_five_times_without_a_new_checkpoint_ends():
     run = Run(3)
     for checkpoint in range(2, 9):
         run.does(CheckpointComplete(checkpoint))
-        for _ in range(MOST_LOSSES - 1):  # a new checkpoint begins the count anew
+        for _ in range(MOST_LOSSES - 1):  # a new checkpoint restarts the count
             assert run.after("server-0") == again("server-0", checkpoint=checkpoint)
     reason = f"server-0 {KILLED}: the 5th loss since checkpoint 8; the run ends"
     assert run.after("server-0") == EndRun(reason, [Loss("server-0", KILLED)])
@@ -412,7 +412,7 @@ def test_if_the_new_processes_do_not_come_to_train_all_begin_again_as_before(is_
     orders = run.lose(2) if is_lost else run.does(AttemptFailed("worker-2 did not join"))
     words = f"worker-2 {KILLED}" if is_lost else "worker-2 did not join"
     why = "the run begins again with 2 workers and 2 servers, from checkpoint 3"
-    unchanged = Unchanged("me", f"the run stays as it was: {words}")
+    unchanged = Unchanged("me", f"the run does not change: {words}")
     assert orders == [BeginAgain(why, 2, 2, 3), unchanged]
     run.does(AllBegin(2, 2, checkpoint=3))
     assert run.does(AttemptFailed("again")) == [EndRun("again")]

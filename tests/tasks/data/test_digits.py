@@ -1,4 +1,4 @@
-"""The digits in the package are those that scikit-learn ships, in its order."""
+"""The digits in the package are the digits of scikit-learn, in the same order."""
 
 from __future__ import annotations
 

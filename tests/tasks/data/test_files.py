@@ -1,4 +1,4 @@
-"""Data sets: found and checked; or it is said what to do."""
+"""Data sets are found and checked, or the error says what to do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Task char-gpt: a text's windows, a model that sees no future, errors in words."""
+"""Task char-gpt: a text's windows, a model that sees no future, and clear errors."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ def test_rows_are_followed_by_the_next_characters(text, context, tmp_path_factor
         (text[at : at + context], text[at + 1 : at + 1 + context])
         for at in range(border, border + step * len(inputs), step)
     ]
-    # Spread over the whole of the last tenth: another row would not fit, at this distance.
+    # Spread over the whole last tenth: another row would not fit at this distance.
     assert border + step * len(inputs) + context >= len(text)
 
 

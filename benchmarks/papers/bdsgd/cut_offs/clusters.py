@@ -1,9 +1,9 @@
 """Three clusters with the run times that BDSGD describes, and their laws.
 
-i: 158 workers on 4 nodes, 0.25 s, a node slow for a time; ii: 2175 workers whose times drift,
-with stragglers, at three speeds of network; iii (ours): 16 nodes of 10 workers, each of which
-switches between normal and slow. A cluster (its workers' own speeds, its nodes' habits) is
-always the same; the seed is that of a run.
+i: 158 workers on 4 nodes, 0.25 s, a node slow for a time; ii: 2175 workers whose times drift, with
+stragglers, at three speeds of network; iii (ours): 16 nodes of 10 workers, each of which switches
+between normal and slow. A cluster (the speeds of its workers, the behaviour of its nodes) is always
+the same; the seed is the seed of a run.
 """
 
 from __future__ import annotations
@@ -121,11 +121,10 @@ _NODES: Final = sqrt(1 - _SHARED**2 - _OWN**2 - _NOISE**2)
 class Speed:
     """The law of the run times of one network on cluster ii.
 
-    Of the paper (figure 1) are mean_s and deviation_s, of all workers in all iterations; fewest
-    and most, between which the share of workers that straggle lies; and oracle, the cut-off with
-    the highest throughput. Ours, and chosen such that the best cut-off is the oracle's, are slower,
-    the mean relative slowdown of a straggler, and lean, how near their share is to `most` (0:
-    halfway).
+    The paper (figure 1) states mean_s and deviation_s of all workers in all iterations; fewest and
+    most, the bounds of the share of workers that straggle; and oracle, the cut-off with the highest
+    throughput. We chose slower, the mean relative slowdown of a straggler, and lean, which moves
+    their share towards `most` (0: halfway), such that the best cut-off equals the oracle's.
     """
 
     mean_s: float
@@ -261,5 +260,5 @@ def _share(mood: Array, speed: Speed) -> Array:
 
 
 def _anew(share: Array) -> Array:
-    """Return the probability to begin to straggle, such that this share of the workers does."""
+    """Return the probability to begin to straggle that leads to this share of stragglers."""
     return (1 - _STAY) * share / (1 - share)

@@ -37,7 +37,7 @@ def counts_with_a_slow_node(fits: Fits, settings: Settings) -> list[list[int]]:
 
 
 def figure_3a(found: list[list[int]]) -> Claim:
-    """Judge what section 4.1 says of the iterations in which a node is slow."""
+    """Judge the claims of section 4.1 about the iterations in which a node is slow."""
     counts = np.array(found)
     share = Spread(tuple((counts <= WITHOUT_SLOW).mean(axis=1).tolist()))
     few = Spread(tuple(counts.mean(axis=1).tolist()))

@@ -1,4 +1,4 @@
-"""The paper's claims about cut-offs, and our goals, against what was measured."""
+"""The paper's claims about cut-offs, and our goals, compared with the measurements."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ from outpace.predict.rules.making import HEDGED, make_rule
 from outpace.predict.rules.settings import LEARNED, CutOffSettings
 from outpace.tasks.data.files import DATA
 
-FIT_SEED: Final = 10_000  # runs to learn from have seeds from here on
+FIT_SEED: Final = 10_000  # runs for learning have seeds from here on
 FIT_SHARE: Final = 0.6  # of a recording
 LARGE: Final = 512  # workers, above
 _SEES_NOTHING: Final = ("all", "fixed", "elfving")  # of cut-offs; Elfving learns before the first
@@ -43,7 +43,7 @@ _SEES_NOTHING: Final = ("all", "fixed", "elfving")  # of cut-offs; Elfving learn
 
 @dataclass(frozen=True, eq=False)
 class Cluster:
-    """Runs to fit to, and run number n to test on. real: True for a recording, which is one run."""
+    """Runs for fitting, and run n for testing. real: True for a recording, which is one run."""
 
     fit: Callable[[], list[RunTimes]]
     test: Callable[[int], Recorded]
@@ -139,7 +139,7 @@ class Fits:
 
 @dataclass
 class Rules:
-    """The results of all rules of an experiment, and what they were measured on."""
+    """The results of all rules of an experiment, and the clusters of the measurements."""
 
     kept: Kept
     fits: dict[str, Fits]  # by cluster

@@ -1,4 +1,4 @@
-"""Estimates the laws of machines and links from what was recorded; pure functions of arrays."""
+"""Estimates the laws of machines and links from recorded data; pure functions of arrays."""
 
 from __future__ import annotations
 

@@ -8,13 +8,13 @@ have the variance tau² about their mean m, the empirical Bayes estimate of a le
     m + B (x - m)  with  B = tau² / (tau² + s²)
 
 (Efron, Morris: Data analysis using Stein's estimator and its generalizations, Journal of the
-American Statistical Association 70, 1975). tau² is estimated by the method of moments from
-Q = sum of w (x - m)² with w = 1/s²: tau² = (Q - (N - 1)) / (sum of w - sum of w² / sum of w), and
-0 if the levels differ no more than chance makes them differ (DerSimonian, Laird: Meta-analysis in
-clinical trials, Controlled Clinical Trials 7, 1986, equation 8).
+American Statistical Association 70, 1975). tau² is estimated by the method of moments from Q = sum
+of w (x - m)² with w = 1/s²: tau² = (Q - (N - 1)) / (sum of w - sum of w² / sum of w), and 0 if the
+levels differ only by chance (DerSimonian, Laird: Meta-analysis in clinical trials, Controlled
+Clinical Trials 7, 1986, equation 8).
 
-The error of a shrunk level is s √B. If B is 0, workers are alike, and the error is that of m, which
-is the error of the law's mean.
+The error of a shrunk level is s √B. If B is 0, workers are alike, and the error equals the error of
+m, which is the error of the law's mean.
 
 A server has many times, so its mean is known well. Servers get factors only if the slowest and the
 fastest clearly differ; these factors are not shrunk.

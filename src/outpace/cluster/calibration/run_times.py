@@ -10,7 +10,7 @@ The choice, in this order:
 A law reproduces the recorded run times if the Kolmogorov distance of the pooled times, the means of
 the k-th fastest of the N workers for k = 1..N, and the correlation of a worker's times from one
 iteration to the next are within the limits below. A test of significance would refuse every law if
-the run is long enough, however well the law fits.
+the run is long enough, even if the law fits very well.
 """
 
 from __future__ import annotations
@@ -99,7 +99,7 @@ class Goodness:
         return self.fitted_order / self.recorded_order - 1
 
     def complaints(self) -> list[str]:
-        """Describe in what the law does not reproduce the recorded times; empty if it does."""
+        """Describe how the recorded times differ from the law; empty if the law reproduces them."""
         found = []
         error = 1 / np.sqrt(self.count)  # standard error of a correlation of 0
         if self.distance > max(DISTANCE, _BY_CHANCE * error):

@@ -19,9 +19,10 @@ class BackwardTimes:
 
     number: int
     members: Sequence[int]
-    joined: Time  # this worker handed its first bucket over
-    computed: Time = 0  # the last one, or the end of the backward pass
-    began: Time = 0  # all workers had handed their last bucket over
+    joined: Time  # time when this worker handed over its first bucket
+    # time when it handed over the last bucket, or of the end of the backward pass
+    computed: Time = 0
+    began: Time = 0  # time when all workers had handed over their last bucket
     ended: Time = 0
     nbytes: int = 0
     weight: int = 1
@@ -30,10 +31,11 @@ class BackwardTimes:
         """Note that all buckets have arrived.
 
         Args:
-            computed: when this worker had handed the last bucket over.
-            joined: when the latest worker had, by its own clock. The clocks of two machines differ:
-                a time before this worker's first bucket, or after `arrived`, is moved to that time.
-            arrived: of the last bucket.
+            computed: time when this worker had handed over the last bucket.
+            joined: time when the last worker had done so, by its own clock. The clocks of two
+                machines differ: a time before this worker's first bucket, or after `arrived`, is
+                moved to that time.
+            arrived: time when the last bucket had arrived.
             least: shortest duration of the all-reduces from `joined`.
         """
         self.computed = computed
@@ -45,21 +47,21 @@ class BackwardTimes:
 class BackwardPass:
     """Numbers the buckets of a backward pass, and waits for them at its end.
 
-    DistributedDataParallel all-reduces a bucket as soon as its gradients are there, and waits for
-    all buckets when the backward pass ends, in C++. `finish` waits just before that.
+    DistributedDataParallel all-reduces a bucket as soon as its gradients are complete. When the
+    backward pass ends, its C++ code waits for all buckets; `finish` waits directly before that.
     """
 
     def __init__(self) -> None:
-        self._elements = dict[int, int]()  # of the models with a forward pass, by their id
-        self._last_elements = 0  # of the models of the last backward pass
+        self._elements = dict[int, int]()  # elements of the models with a forward pass, by their id
+        self._last_elements = 0  # elements of the models of the last backward pass
         self._waits_at_last = False
         self._begun: list[CollectiveWork] = []
         self._index = self._handed_over = self._total = 0
-        self.passes = 0  # that have all-reduced gradients
+        self.passes = 0  # number of backward passes that have all-reduced gradients
 
     @property
     def is_expected(self) -> bool:
-        """True if a model of DistributedDataParallel has had a forward pass with gradients."""
+        """True if a DistributedDataParallel model has had a forward pass with gradients."""
         return bool(self._elements) or self._last_elements > 0
 
     def forward(self, model: int, elements: int, *, waits_at_last: bool) -> None:
@@ -67,15 +69,15 @@ class BackwardPass:
 
         Args:
             model: id of the model of DistributedDataParallel.
-            elements: number of its gradients.
-            waits_at_last: the backward pass hands its buckets over after its end, as it does first
-                with a static graph.
+            elements: number of elements in the model's gradients.
+            waits_at_last: True: the backward pass hands over its buckets after its end, as the
+                first one does with a static graph.
         """
         self._elements[model] = elements
         self._waits_at_last = waits_at_last
 
     def bucket(self, elements: int) -> Bucket:
-        """Return the next bucket: its index, and how many gradients come with it and before it."""
+        """Return the next bucket: its index, and the number of gradients up to its end."""
         if not self._handed_over or self._handed_over >= self._total:
             self._index = self._handed_over = 0
             self._total = sum(self._elements.values()) or self._last_elements
@@ -87,8 +89,8 @@ class BackwardPass:
         """Add a bucket whose all-reduce has begun; `finish` waits for it."""
         is_first = not self._begun
         self._begun.append(work)
-        # There is no forward pass where `join` stands in for a process without inputs. There is
-        # no backward pass then, which could wait at its end.
+        # There was no forward pass if `join` replaces a process without inputs. Then there is no
+        # backward pass that could wait at its end.
         if self._waits_at_last or not self._elements:
             if bucket.is_last:
                 self.finish(collectives)

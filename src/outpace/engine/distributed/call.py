@@ -1,7 +1,7 @@
 """A collective that a script calls, and the interfaces of the objects that carry it out.
 
-A script's process has one `Collectives` for its default process group, which the runtime makes:
-over Gloo in a real run, over a pipe to the simulation in virtual time.
+The runtime makes one `Collectives` for the default process group of a script's process: in a real
+run it uses Gloo, in virtual time a pipe to the simulation.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any, Final, Literal, TypeAlias, TypeVar
 import torch
 from torch._compile import _disable_dynamo
 
-c10d: Any = torch.distributed.distributed_c10d  # parts of it have no type annotations
+# parts of torch.distributed have no type annotations
+c10d: Any = torch.distributed.distributed_c10d
 
 KindT = TypeVar("KindT", bound=type)
 Kind: TypeAlias = Literal[
@@ -46,9 +47,9 @@ class Bucket:
 
     Attributes:
         index: number of the bucket in this backward pass, from 0.
-        elements: gradients in it.
-        handed_over: gradients in this bucket and in those before it.
-        total: gradients in all buckets of the pass.
+        elements: number of gradient elements in the bucket.
+        handed_over: number of gradient elements in this bucket and in the earlier ones.
+        total: number of gradient elements in all buckets of the pass.
     """
 
     index: int
@@ -67,14 +68,14 @@ class Signature:
     """One process's part in a collective, without its tensors.
 
     Attributes:
-        number: from 0, in the order in which this process began its calls.
+        number: number of the call, from 0, in the order in which this process began its calls.
         where: the line of the script, such as `train.py:41`.
-        operation: of all_reduce, reduce and reduce_scatter.
+        operation: operation of all_reduce, reduce and reduce_scatter.
         root: rank of the root; -1: there is none.
         bucket: set if DistributedDataParallel all-reduces a gradient bucket.
-        dtype: of the tensors.
+        dtype: dtype of the tensors.
         parts: numbers of elements of the inputs.
-        elements: of all outputs together.
+        elements: number of elements of all outputs together.
     """
 
     number: int
@@ -96,11 +97,11 @@ class Signature:
 
     @property
     def own_elements(self) -> int:
-        """Number of elements of the inputs; of the outputs, where only the root gives some."""
+        """Number of elements of the inputs; if only the root gives inputs, of the outputs."""
         return self.elements if self.kind in ("broadcast", "scatter") else sum(self.parts)
 
     def words(self) -> str:
-        """Describe what must be the same in the calls of all workers."""
+        """Describe as text the data that must be equal in the calls of all workers."""
         if self.kind == "barrier":
             return self.kind
         what: list[str] = [self.kind]
@@ -147,13 +148,13 @@ class Call(Signature):
     | all_to_all | N tensors, by receiver | by sender |
     | barrier | none | none |
 
-    What is there by rank, receiver or sender is in N tensors or one after the other in one.
+    Values by rank, receiver or sender are in N tensors, or one after the other in one tensor.
 
     Attributes:
-        start: starts the operation in a group of torch, with the arguments that torch has given;
-            returns its `Work`.
+        start: starts the operation in a group of torch, with the arguments given by torch; returns
+            its `Work`.
         timeout_s: longest time for which this process waits for the others.
-        waits: the script waits for the end of the call before it does anything else.
+        waits: True: the script waits for the end of the call before it does anything else.
     """
 
     start: Callable[[Any], Any]
@@ -166,8 +167,9 @@ class Call(Signature):
 def not_compiled(kind: KindT) -> KindT:
     """Decorate a class whose methods are never compiled.
 
-    torch.compile compiles every Python function that is called while the compiled model runs, also
-    those that C++ calls: the group's collectives, and what waits for them.
+    torch.compile compiles every Python function that is called while the compiled model runs,
+    including functions called from C++: the group's collectives and the functions that wait for
+    them.
     """
     methods: dict[str, Any] = {
         name: method for name, method in vars(kind).items() if inspect.isfunction(method)
@@ -179,7 +181,7 @@ def not_compiled(kind: KindT) -> KindT:
 
 @not_compiled
 class CollectiveWork(c10d.Work):  # type: ignore[misc]
-    """A collective that has begun, as torch's `Work`; this one is over.
+    """A collective that has begun, as torch's `Work`; in this class it is over.
 
     Other classes override `wait`, `is_completed` and `get_future`.
     """
@@ -192,7 +194,7 @@ class CollectiveWork(c10d.Work):  # type: ignore[misc]
         """Wait until the outputs have their values; later calls return at once.
 
         Raises:
-            RunError: it failed, or another process did not join it in time.
+            RunError: the collective failed, or another process did not join it in time.
             RunOver: the run has ended.
         """
         return True
@@ -204,7 +206,7 @@ class CollectiveWork(c10d.Work):  # type: ignore[misc]
     def get_future(self) -> torch.futures.Future[Any]:
         """Return a future of the outputs, on which C++ may wait.
 
-        For a gradient bucket it returns at once; `Collectives.finish` sets the future.
+        For a gradient bucket this returns at once; `Collectives.finish` sets the future.
         """
         found: torch.futures.Future[Any] = torch.futures.Future()
         found.set_result(self.outputs)
@@ -227,26 +229,26 @@ class Collectives:
     """Carries out the collectives of a script's processes.
 
     Attributes:
-        rank, size: of this process, and number of processes.
+        rank, size: rank of this process, and number of processes.
     """
 
     rank: int
     size: int
 
     def begin(self, call: Call) -> CollectiveWork:
-        """Begin a collective. May not block, except for a collective of one process."""
+        """Begin a collective. Must not block, except for a collective of one process."""
         raise NotImplementedError
 
     def finish(self, buckets: Sequence[CollectiveWork]) -> None:
-        """Wait for all buckets of a backward pass, at its end. Raises as `CollectiveWork.wait`."""
+        """Wait for all buckets at the end of a backward pass. Raises like `CollectiveWork.wait`."""
         for bucket in buckets:
             bucket.wait()
 
 
 class Alone(Collectives):
-    """Carries out collectives of this process alone, which are copies.
+    """Carries out collectives of this process alone, as copies.
 
-    DistributedDataParallel gets such a group if the strategy exchanges the gradients.
+    DistributedDataParallel is given such a group if the strategy exchanges the gradients.
     """
 
     rank = 0

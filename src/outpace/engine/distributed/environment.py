@@ -1,4 +1,4 @@
-"""The place of a script's process: what torchrun sets in its environment, and what must fit it."""
+"""The environment variables of a script's process, as torchrun sets them, and their check."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from outpace.support.place import HERE
 
 
 def set_environment(rank: int, size: int, *, keeps: bool = False) -> None:
-    """Set what torchrun sets on one machine. Nothing listens at the master's address.
+    """Set the variables of torchrun on one machine. Nothing listens at the master's address.
 
-    The processes compute with one thread; OMP_NUM_THREADS says so, unless it is set. keeps: other
-    variables stay as they are, too.
+    The processes compute with one thread; OMP_NUM_THREADS says so, unless it is set. keeps: True:
+    variables that are set already keep their values, not only this one.
     """
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     values = {
@@ -40,15 +40,15 @@ def set_environment(rank: int, size: int, *, keeps: bool = False) -> None:
 
 
 def calls_attach(script: Path) -> bool:
-    """Return whether the text of a script calls `outpace.attach`, and makes no process group.
+    """Return whether the text of a script calls `outpace.attach` and makes no process group.
 
-    Libraries such as accelerate make a process group as soon as they see torchrun's variables, so
-    a script that uses them with `attach` must not have these.
+    Libraries such as accelerate make a process group as soon as they see torchrun's variables, so a
+    script that uses such a library with `attach` must not have these variables.
     """
     try:
         tree = ast.parse(script.read_bytes())
     except (OSError, SyntaxError, ValueError):
-        return False  # running the script says what is wrong
+        return False  # the error is reported when the script runs
     called = (each.func for each in ast.walk(tree) if isinstance(each, ast.Call))
     names = {ast.unparse(each) for each in called if isinstance(each, ast.Attribute | ast.Name)}
     if any(name.rpartition(".")[2] == "init_process_group" for name in names):
@@ -65,10 +65,10 @@ def require_own_place(line: str, name: str, given: int | None, here: int) -> Non
     """Raise ConfigError for a rank or a number of processes that is not this process's.
 
     Args:
-        line: of `init_process_group`.
-        name: rank or world_size. given: as an argument, -1 or None for none; then torch takes the
-            variable, which the script may have set.
-        here: as this process has been started.
+        line: line of the call of `init_process_group`.
+        name: rank or world_size. given: the argument, -1 or None if there is none; then torch uses
+            the environment variable, which the script may have set.
+        here: the value for this process.
     """
     how, variable = f"{name}={given}", os.environ.get(name.upper(), "")
     if given in (-1, None):

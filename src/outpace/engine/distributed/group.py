@@ -1,7 +1,7 @@
 """A process group of torch.distributed that hands each collective to the run.
 
-torch calls its methods: from Python for the script's own collectives, from C++ for those of
-DistributedDataParallel. The names and signatures of the methods are torch's.
+torch calls the group's methods: from Python for the script's own collectives, from C++ for the
+collectives of DistributedDataParallel. The names and signatures of the methods are torch's.
 """
 
 from __future__ import annotations
@@ -34,10 +34,10 @@ _OPERATIONS: Final[tuple[Operation, ...]] = get_args(Operation)
 
 
 def _method(kind: Kind, method: str) -> Callable[..., CollectiveWork]:
-    """Return a method of a group, which begins a call of this kind.
+    """Return a method of the group that begins a call of this kind.
 
-    method: of the group of a backend. Its arguments are tensors in place, or outputs and inputs,
-    and options.
+    method: the method of a backend's group. Its arguments are tensors in place, or outputs and
+    inputs, and options.
     """
 
     def begin(group: OutpaceGroup, *arguments: Any) -> CollectiveWork:
@@ -54,7 +54,7 @@ def _method(kind: Kind, method: str) -> Callable[..., CollectiveWork]:
 
 
 def _listed(tensors: Any) -> list[torch.Tensor]:
-    """Return tensors that torch gives in a list, in a list of one list, or one by itself."""
+    """Return tensors that torch gives as a list, as a list in a list, or as one tensor."""
     if isinstance(tensors, torch.Tensor):
         return [tensors]
     is_nested = bool(tensors) and not isinstance(tensors[0], torch.Tensor)
@@ -69,7 +69,7 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         collectives: carries the collectives out.
         timeout_s: longest wait for the other processes, unless a call has its own.
         backward: the backward pass whose gradient buckets this group all-reduces.
-        numbers: of its calls.
+        numbers: gives each call its number.
     """
 
     def __init__(
@@ -99,7 +99,7 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         self.timeout_s = timeout.total_seconds()
 
     def shutdown(self) -> None:
-        """Close nothing: other workers may still read what this one has sent."""
+        """Close nothing, because other workers may still read values that this worker has sent."""
 
     abort = shutdown
 
@@ -120,8 +120,8 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         """Begin a call.
 
         Args:
-            method, arguments: of the group of a backend. The last argument of a collective has its
-                options.
+            method, arguments: method of a backend's group, and its arguments. The last argument of
+                a collective has its options.
             bucket: the gradient bucket that is all-reduced.
         """
         line, opts = where(innermost()), arguments[-1]
@@ -192,7 +192,7 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
     def monitored_barrier(self, timeout: Any = None, wait_all_ranks: bool = False) -> None:
         self.barrier().wait()
 
-    # Earlier names of torch.
+    # Names in earlier versions of torch.
     _allgather_base = all_gather_single
     _reduce_scatter_base = reduce_scatter_single
     alltoall_base = all_to_all_single
@@ -206,7 +206,7 @@ class OutpaceGroup(c10d.ProcessGroup):  # type: ignore[misc]
         group_desc: str | None = None,
         **_: Any,
     ) -> OutpaceGroup:
-        """Return another group of all processes. Raises ConfigError for some of the processes."""
+        """Return another group of all processes. Raises ConfigError for a part of the processes."""
         if list(ranks) != list(range(self.size())):
             raise ConfigError(
                 f"new_group at {where(innermost())} has the ranks {list(ranks)} of "

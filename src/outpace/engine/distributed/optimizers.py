@@ -31,11 +31,11 @@ class Optimizers:
         kind.__init__ = init
 
     def alive(self) -> list[torch.optim.Optimizer]:
-        """Return the optimizers that the script has."""
+        """Return the optimizers that still exist in the script."""
         return [found for reference in self._made if (found := reference()) is not None]
 
     def of(self, model: torch.nn.Module) -> list[torch.optim.Optimizer]:
-        """Return the optimizers that have parameters of this model; most elements first."""
+        """Return the optimizers with parameters of this model; most elements first."""
         sizes = {id(p): p.numel() for p in model.parameters()}
         elements = [(_elements_in(optimizer, sizes), optimizer) for optimizer in self.alive()]
         found = sorted(elements, key=lambda pair: -pair[0])

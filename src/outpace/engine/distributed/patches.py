@@ -1,14 +1,14 @@
-"""Connects torch.distributed and DistributedDataParallel of a worker's process with the run.
+"""Connects torch.distributed and DistributedDataParallel in a worker's process with the run.
 
 `install` is called before the script starts, only in processes that Outpace has started. The script
 is then unchanged: `init_process_group` makes an `OutpaceGroup`, and the first forward pass of
 DistributedDataParallel with gradients begins the run.
 
-- If the run follows the script's own collectives (`HERE.follow`), the gradients are all-reduced by
-  DistributedDataParallel through that group, and the script's optimizer takes its own steps.
+- If the run follows the script's own collectives (`HERE.follow`), DistributedDataParallel
+  all-reduces the gradients through that group, and the script's optimizer takes its own steps.
 - Otherwise the strategy exchanges gradients or parameters. DistributedDataParallel gets a group of
-  this process alone, and the optimizer is taken over as by `outpace.attach`. The script's own
-  collectives still concern all processes.
+  this process alone, and the optimizer is taken over as in `outpace.attach`. The script's own
+  collectives still involve all processes.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ from outpace.support.place import HERE
 
 _NAME = "outpace"
 # FSDP, tensor and pipeline parallelism need no entry: their models are not in
-# DistributedDataParallel, without which no script trains.
+# DistributedDataParallel, and without it no script can train.
 _MESSAGES: Final = "messages between two processes"
 _REFUSED: Final[dict[Callable[..., Any], str]] = {
     distributed_c10d.split_group: "groups of some of the processes",
@@ -68,8 +68,8 @@ def install(strategy: str, path: str, *, is_outside: bool = False) -> None:
 
     Args:
         strategy: `sync.kind` of the run.
-        path: of the script.
-        is_outside: another launcher has started this process; its variables stay.
+        path: path of the script.
+        is_outside: True: another launcher has started this process, so its variables are kept.
     """
     if not calls_attach(Path(path)):
         set_environment(HERE.number, HERE.workers, keeps=is_outside)
@@ -91,7 +91,7 @@ def install(strategy: str, path: str, *, is_outside: bool = False) -> None:
     if HERE.follow is None:
         model.register_comm_hook = script.refuse_comm_hook
         model.join = join
-        # A copy of a model, which has no process group, gets the one that all models have.
+        # A copy of a model has no process group; it gets the group that all models have.
         module: Any = distributed
         module._get_default_group = script.alone
     else:
@@ -99,7 +99,7 @@ def install(strategy: str, path: str, *, is_outside: bool = False) -> None:
 
 
 def _wrapped(original: Callable[..., Any], by: Callable[..., Any]) -> Callable[..., Any]:
-    """Return what takes the place of a function of torch: `by`, which gets that function first."""
+    """Return a replacement of a function of torch: `by`, called with the original first."""
 
     @functools.wraps(original)
     def called(*args: Any, **kwargs: Any) -> Any:
@@ -116,12 +116,12 @@ class _Script:
         self._follows = HERE.follow is not None
         self.optimizers = Optimizers()
         self._backward = BackwardPass()
-        self._backend: str | None = None  # that the script has named
-        self._numbers = itertools.count()  # of calls
+        self._backend: str | None = None  # backend that the script has named
+        self._numbers = itertools.count()  # numbers of calls
         self._exchanges_nothing = Alone()
-        # Models of DistributedDataParallel: see `_elements_of`; 0: not counted.
+        # Elements of each DistributedDataParallel model: see `_elements_of`; 0: not counted.
         self._models = weakref.WeakKeyDictionary[Any, int]()
-        self._trained: Any = None  # the one with which the run has begun
+        self._trained: Any = None  # the optimizer with which the run has begun
         self._followed: torch.optim.Optimizer | None = None
 
     # -- process groups ---------------------------------------------------------------------
@@ -163,7 +163,7 @@ class _Script:
             timeout=timeout or c10d.default_pg_timeout,
         )
         group = c10d._get_default_group()
-        # `get_backend` tells the script what it has asked for.
+        # `get_backend` returns the backend that the script has asked for.
         store = c10d._world.pg_map[group][1]
         c10d._world.pg_map[group] = c10d.Backend(backend or "gloo"), store
 
@@ -205,11 +205,11 @@ class _Script:
             begin_alike(model, everyone)
 
     def refuse_comm_hook(self, *_: Any, **__: Any) -> NoReturn:
-        """Take the place of `DistributedDataParallel.register_comm_hook`."""
+        """Replace `DistributedDataParallel.register_comm_hook`, and refuse it."""
         raise self._no_gradients("a communication hook")
 
     def _no_gradients(self, what: str) -> ConfigError:
-        """Return the error about something that applies to exchanges of gradients by the script."""
+        """Return the error about a feature that needs the script to exchange the gradients."""
         return ConfigError(
             f"{what} at {where(innermost())}: with sync.kind={self._strategy} "
             "DistributedDataParallel exchanges no gradients; leave it out, or take sync.kind=ssgd"
@@ -222,7 +222,7 @@ class _Script:
 
     @_disable_dynamo
     def before_forward(self, model: Any) -> None:
-        """Note that a forward pass of DistributedDataParallel begins; the first begins the run."""
+        """Note that a DDP model's forward pass begins; the first one begins the run."""
         if not torch.is_grad_enabled():
             return
         if HERE.worker is None:
@@ -245,8 +245,8 @@ class _Script:
     def _elements_of(self, model: Any) -> int:
         """Return the number of elements in all gradient buckets of a model.
 
-        They contain the parameters that required a gradient when the model was made. They are
-        counted once, because counting 300 parameters takes 25 µs.
+        The buckets contain the parameters that required a gradient when the model was made. The
+        elements are counted once, because counting 300 parameters takes 25 µs.
         """
         if not self._models.get(model):
             elements = sum(p.numel() for p in model._module_parameters if p.requires_grad)
@@ -267,10 +267,10 @@ class _Script:
             )
 
     def attach(self, model: Any, optimizer: torch.optim.Optimizer) -> None:
-        """Begin the run with a model and its optimizer, as the script asks for.
+        """Begin the run with a model and its optimizer, because the script calls `attach`.
 
         Raises:
-            ConfigError: if the model is not one of DistributedDataParallel with this optimizer.
+            ConfigError: if the model is not in DistributedDataParallel with this optimizer.
         """
         line = where(innermost())
         if not isinstance(model, DistributedDataParallel):
@@ -286,14 +286,14 @@ class _Script:
     def _begin_with(
         self, model: Any, optimizer: torch.optim.Optimizer, found: list[torch.optim.Optimizer]
     ) -> None:
-        """Begin the run. found: all optimizers of the model."""
+        """Begin the run with a model and its optimizer. found: all optimizers of the model."""
         if not self._follows:
             require_one(found, self._strategy)
         self._trained = model
         self._begin(model.module, optimizer)
 
     def _begin(self, module: torch.nn.Module, optimizer: torch.optim.Optimizer) -> None:
-        """Begin the run."""
+        """Begin the run with a model and its optimizer, which have been checked."""
         begin = HERE.follow or HERE.attach
         assert begin is not None
         self._followed = optimizer
@@ -308,8 +308,8 @@ class _Script:
         if HERE.worker is None and HERE.is_distributed and not self._models:
             raise ConfigError(
                 f"{where(innermost())}: the script trains a model that is not in "
-                "DistributedDataParallel (FSDP, tensor or pipeline parallelism, or an average of "
-                f"its own): {SUPPORTED}"
+                "DistributedDataParallel (FSDP, tensor or pipeline parallelism, or it averages "
+                f"gradients itself): {SUPPORTED}"
             )
 
     @_disable_dynamo
@@ -350,9 +350,10 @@ def _both(line: str) -> str:
 
 
 def register_builtin_comm_hook(self: Any, comm_hook_type: Any) -> None:
-    """Take the place of `DistributedDataParallel._register_builtin_comm_hook`.
+    """Replace `DistributedDataParallel._register_builtin_comm_hook`.
 
-    torch's C++ hooks accept no results of a group in Python. Its Python hooks do the same.
+    torch's C++ hooks do not accept results of a group that is written in Python. torch's equivalent
+    Python hooks are used.
     """
     shared: Any = dist
     is_half = comm_hook_type == shared.BuiltinCommHookType.FP16_COMPRESS
@@ -362,14 +363,14 @@ def register_builtin_comm_hook(self: Any, comm_hook_type: Any) -> None:
 
 @contextlib.contextmanager
 def join(self: Any, *_: Any, **__: Any) -> Iterator[None]:
-    """Take the place of `DistributedDataParallel.join`: a script that ends leaves the run."""
+    """Replace `DistributedDataParallel.join`: a script that ends leaves the run."""
     yield
 
 
 def spawn(
     fn: Callable[..., None], args: tuple[Any, ...] = (), nprocs: int = 1, *_: Any, **__: Any
 ) -> None:
-    """Take the place of `torch.multiprocessing.spawn`: the processes are there already."""
+    """Replace `torch.multiprocessing.spawn`: the processes exist already."""
     if nprocs != HERE.workers:
         raise ConfigError(
             f"{where(innermost())}: the script starts {nprocs} processes, but the run has "
@@ -379,7 +380,7 @@ def spawn(
 
 
 def _replace_everywhere(original: Callable[..., Any], by: Callable[..., Any]) -> None:
-    """Replace a function of torch.distributed in all of its modules that have imported it."""
+    """Replace a function of torch.distributed in all torch modules that have imported it."""
     for path, module in list(sys.modules.items()):
         if path.startswith("torch.distributed"):
             for name in [name for name, value in vars(module).items() if value is original]:

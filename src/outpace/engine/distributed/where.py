@@ -23,7 +23,8 @@ SUPPORTED: Final = (
 def where(frame: FrameType | None) -> str:
     """Return the script's line, such as `train.py:41`, from the innermost frame of a call.
 
-    The innermost line that is in no library counts; else the innermost line outside torch.
+    This is the innermost line outside of libraries; if there is none, the innermost line outside of
+    torch.
     """
     outside = ""
     while frame is not None:
@@ -38,9 +39,9 @@ def where(frame: FrameType | None) -> str:
 
 
 def called_by_reducer(frame: FrameType | None) -> bool:
-    """True if DistributedDataParallel's C++ code has made the call, and no Python function.
+    """True if DistributedDataParallel's C++ code made the call, not a Python function.
 
-    Its caller is then the backward pass, the part of DistributedDataParallel that stands in for a
+    Then the caller is the backward pass, the code in DistributedDataParallel that replaces a
     process without inputs (`join`), or no Python function at all (a thread of the autograd engine).
     """
     if frame is None:
@@ -52,7 +53,7 @@ def called_by_reducer(frame: FrameType | None) -> bool:
 
 
 def innermost() -> FrameType | None:
-    """Return the innermost frame outside Outpace, and outside what keeps torch.compile away."""
+    """Return the innermost frame outside of Outpace and of the guard against torch.compile."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None and frame.f_code.co_filename.startswith((_OWN, *_NOT_COMPILED)):
         frame = frame.f_back

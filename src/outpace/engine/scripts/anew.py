@@ -1,4 +1,4 @@
-"""Words about scripts that begin anew when a run is resumed: nothing says how far they had come."""
+"""Texts about scripts that begin again from their start when a run is resumed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from outpace.support.place import HERE
 from outpace.sync.messages import worker_name
 
 _MOST_NAMED: Final = 8
-_SEVERAL: Final = 2  # passes through the data
+_SEVERAL: Final = 2  # number of passes through the data
 _REPAIR: Final = (
     "repair it with `model, optimizer = outpace.attach(model, optimizer, scheduler=scheduler)` and "
     "`for epoch in range(sampler.epoch, epochs): sampler.set_epoch(epoch)`, where sampler is "
@@ -22,17 +22,17 @@ REMEDY: Final = (
 )
 _EPOCHS: Final = (
     "the loop of the script does not begin with sampler.epoch: when the run is resumed, or a "
-    "worker replaced, its epochs begin anew, and it takes more steps than planned; " + _REPAIR
+    "worker replaced, its epochs begin again, and it takes more steps than planned; " + _REPAIR
 )
-_STEPS_OF: Final = "last_epoch"  # attribute of a scheduler that counts steps or epochs
+_STEPS_OF: Final = "last_epoch"  # attribute of a scheduler that has the number of steps or epochs
 
 
 def unkept() -> str:
-    """Return what a checkpoint lacks of the script's position in its data; "" if it lacks nothing.
+    """Return what a checkpoint lacks of the script's position in its data; "" if nothing.
 
-    Known is what the script keeps, whether it has asked a sampler for its epoch, and whether a
-    function that is being called names `last_epoch` of a scheduler. Objects of classes outside
-    torch may count steps. A single pass through the data needs no epoch.
+    The answer is based on the objects that the script keeps, on whether it has asked a sampler for
+    its epoch, and on whether a running function names `last_epoch` of a scheduler. Objects of
+    classes outside of torch may count steps. A single pass through the data needs no epoch.
     """
     data, objects = HERE.data, HERE.kept.values()
     if not objects and not data.has_samplers:
@@ -44,7 +44,7 @@ def unkept() -> str:
 
 
 def _is_named(attribute: str) -> bool:
-    """Return True if one of the functions that are being called has an attribute of this name."""
+    """Return True if a running function has an attribute of this name."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if attribute in frame.f_code.co_names:
@@ -54,7 +54,7 @@ def _is_named(attribute: str) -> bool:
 
 
 def begin_anew(workers: Collection[int], parameters: str) -> str:
-    """Say that the scripts of these workers begin anew. parameters: with which ones."""
+    """Say that these workers' scripts begin again from their start. parameters: which ones."""
     numbers = sorted(workers)
     shown = numbers if len(numbers) <= _MOST_NAMED else numbers[:3]
     names = ", ".join(map(worker_name, shown))

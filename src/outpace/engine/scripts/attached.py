@@ -1,8 +1,8 @@
-"""A script that calls `outpace.attach`: `optimizer.step()` hands its gradient over.
+"""Scripts that call `outpace.attach`: `optimizer.step()` hands over the gradient.
 
-It gets the next parameters in return. All that does not depend on the runtime is here: the state of
-the optimizer, and changes of the parameters between two steps. A runtime implements a `StepDriver`:
-what a step hands over, and what it gets back.
+The step gets the next parameters in return. This file has everything that does not depend on the
+runtime: the state of the optimizer, and changes of the parameters between two steps. A runtime
+implements a `StepDriver`: what a step hands over, and what it gets back.
 """
 
 from __future__ import annotations
@@ -32,38 +32,38 @@ class StepDriver(Driver, Protocol):
     """The driver of a script that calls `outpace.attach`."""
 
     script: ScriptModel
-    gradients: WatchedGradients | None  # that backward has made, with `overlap`
-    holds_state: bool  # False: the script's optimizer takes its steps itself, and has its state
+    gradients: WatchedGradients | None  # gradients that the backward pass has made, with `overlap`
+    holds_state: bool  # False: the script's optimizer takes its own steps and has its own state
     carries: bool  # see `WatchedParameters`
 
     @property
     def iteration(self) -> int:
-        """The iteration that the script computes, perhaps again."""
+        """The iteration that the script computes; it may compute it again."""
 
     def join(self) -> bool:
         """Join the run.
 
         Returns:
-            True if the script had come to its end at the checkpoint from which the run is resumed.
+            True if the script had ended at the checkpoint from which the run is resumed.
         """
 
     def restore(self) -> None:
         """Put the script into the state with which it begins its first iteration."""
 
     def begin(self) -> None:
-        """Return when the first iteration may start, with its parameters in the model."""
+        """Wait for the start of the first iteration, with its parameters in the model."""
 
     def computes(self) -> None:
         """Note that the script begins to compute a gradient."""
 
     def computed(self) -> int:
-        """Note that the gradient is there; return its iteration."""
+        """Note that the gradient is complete; return its iteration."""
 
     def step(self, *, sets: bool) -> None:
-        """Hand the gradient over; return when the model has the next parameters.
+        """Hand over the gradient; return when the model has the next parameters.
 
         Args:
-            sets: the script has changed parameters that are its own.
+            sets: True: the script has changed its own parameters.
         """
 
     def abortable(self) -> AbstractContextManager[Computation]:
@@ -76,19 +76,21 @@ class StepDriver(Driver, Protocol):
         """
 
     def load_state(self) -> None:
-        """Replace the state by that of the script's optimizer."""
+        """Replace the state by the state of the script's optimizer."""
 
 
 class AttachedScript(ScriptWorker):
-    """A script whose `optimizer.step()` hands its gradient over and gets the next parameters."""
+    """A script whose `optimizer.step()` hands over a gradient and gets the next parameters."""
 
     def __init__(self, driver: StepDriver, experiment: Experiment) -> None:
         super().__init__(driver)
         self._steps, self._script, self._experiment = driver, driver.script, experiment
         self._has_loaded = False  # True from `load_state_dict` to the next step
-        # A key in the optimizer's state while that is elsewhere: gone if the script clears it.
+        # A key in the optimizer's state while the real state is elsewhere; it is missing if the
+        # script has cleared the state.
         self._mark = torch.nn.Parameter(torch.empty(0))
-        # Digest of the state that the script has read since its last step, unless it was replaced.
+        # Digest of the state that the script has read since its last step, unless the state was
+        # replaced.
         self._read_digest: str | None = None
         self._parameters = WatchedParameters(
             self._script, experiment, driver.name, carries=driver.carries
@@ -96,10 +98,10 @@ class AttachedScript(ScriptWorker):
         take_over(self._script.optimizer, self.step, self._with_whole_state, self._loading_state)
 
     def start(self) -> None:
-        """Join the run; return when the first iteration may start."""
+        """Join the run, and wait for the start of the first iteration."""
         driver = self._steps
         has_ended = driver.join()
-        if driver.holds_state and not self._has_loaded:  # the script comes to the run with a state
+        if driver.holds_state and not self._has_loaded:  # the script joins the run with a state
             self._clear_state()
         if has_ended:
             self.leave()
@@ -159,15 +161,16 @@ class AttachedScript(ScriptWorker):
 
     # -- the state of the optimizer --------------------------------------------------------------
 
-    # Until this worker's next step, the script's optimizer keeps a state that was loaded: where
-    # steps are taken it may not be known yet, or it may be another worker's.
+    # Until this worker's next step, the script's optimizer keeps a loaded state. The servers may
+    # not have this state yet, or may have another worker's.
 
     @contextmanager
     def _with_whole_state(self) -> Iterator[None]:
-        """Put the whole state into the script's optimizer, in this context.
+        """Put the whole state into the script's optimizer, for this context.
 
-        With servers it is theirs: after the same number of steps on all of them if all workers
-        wait for each other, else as each server has it when it answers.
+        With servers it is their state. If all workers wait for each other, the state of all servers
+        is after the same number of steps; otherwise each server sends its state as it is when it
+        answers.
         """
         if self._has_loaded or not self._steps.holds_state:
             yield
@@ -177,7 +180,7 @@ class AttachedScript(ScriptWorker):
         number = {id(p): n for n, p in enumerate(self._script.parameters)}
         before, optimizer.state = optimizer.state, defaultdict(dict)
         for parameter in (p for group in self._script.groups for p in group):
-            if id(parameter) not in number:  # frozen: its state stays with the script
+            if id(parameter) not in number:  # frozen parameter: its state remains in the script
                 state = before.get(parameter)
             else:
                 state = found.get(number[id(parameter)])
@@ -191,10 +194,11 @@ class AttachedScript(ScriptWorker):
 
     @contextmanager
     def _loading_state(self) -> Iterator[None]:
-        """Hand the state that the script loads in this context to where the steps are taken.
+        """Pass the state that the script loads in this context to where the steps are taken.
 
-        A state that the script has read and loads again before its next step changes nothing, as
-        when accelerate wraps an optimizer: other workers may have taken steps in between.
+        If the script loads a state that it has read since its last step, nothing changes, because
+        other workers may have taken steps in between. accelerate does this when it wraps an
+        optimizer.
 
         Raises:
             ConfigError: if the state can no longer be replaced.
@@ -232,10 +236,10 @@ class AttachedScript(ScriptWorker):
                 f"{self._name}: the script has cleared or replaced optimizer.state, but the run "
                 "takes the steps with a state that it holds elsewhere: change a copy that "
                 "optimizer.state_dict() returns, and load it by optimizer.load_state_dict(); "
-                "{**optimizer.state_dict(), 'state': {}} begins anew"
+                "{**optimizer.state_dict(), 'state': {}} begins again"
             )
 
     def _require_between_steps(self) -> None:
-        """Raise ConfigError if parts of a gradient have left whose step is not taken yet."""
+        """Raise ConfigError if parts of a gradient were sent whose step is not taken yet."""
         if self._steps.gradients is not None:
             self._steps.gradients.require_between_steps()

@@ -1,6 +1,6 @@
-"""Parameters of scripts with the vector of averaged model buffers behind them.
+"""Parameters of scripts, followed by the vector of averaged model buffers.
 
-A value is the flat parameters, followed by that vector (`engine.scripts.buffers`), if there is one.
+A value consists of the flat parameters and that vector (`engine.scripts.buffers`), if there is one.
 A gradient is followed by its trailer (`engine.scripts.trailer`).
 """
 
@@ -25,9 +25,9 @@ def value_with(parameters: torch.Tensor, buffers: torch.Tensor) -> torch.Tensor 
 
 
 def taken_apart(value: Value, elements: int) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return the parameters in a value, and the vector of averaged model buffers behind them.
+    """Return the parameters in a value, and the vector of averaged model buffers after them.
 
-    elements: of that vector.
+    elements: number of elements of that vector.
     """
     if isinstance(value, Pieces) and elements:
         flat, buffers = value.parts
@@ -47,11 +47,11 @@ class ScriptBlock:
 
     Args:
         parameters: takes the steps.
-        buffers: the vector of averaged model buffers at the start.
+        buffers: the vector of averaged model buffers at the beginning.
         settings: returns the present settings of the optimizer.
-        counts: the model is one worker's own, which takes several steps from one average of its
-            buffers to the next.
-        leaves_buffers: steps leave the buffers alone.
+        counts: True: the model belongs to one worker, which takes several steps from one average of
+            its buffers to the next.
+        leaves_buffers: True: steps do not change the buffers.
         before_step: called with this block before each step.
     """
 
@@ -69,7 +69,8 @@ class ScriptBlock:
         self._trailer, self._settings, self._before_step = trailer, settings, before_step
         self._counts, self._leaves = counts, leaves_buffers
         self._parameters, self._buffers = parameters, buffers.clone()
-        self._since = torch.zeros(2 * len(trailer.buffers.shapes))  # changes since the last average
+        # number of changes since the last average
+        self._since = torch.zeros(2 * len(trailer.buffers.shapes))
         self.optimizer_state = parameters.optimizer_state
         self.load_optimizer_state = parameters.load_optimizer_state
         self._value: torch.Tensor | Pieces | None = None
@@ -80,7 +81,7 @@ class ScriptBlock:
         return self._buffers
 
     def keep(self, buffers: torch.Tensor) -> None:
-        """Take the buffers that a step leaves behind."""
+        """Set the buffers that result from a step."""
         if self._leaves:
             return
         if self._counts:
@@ -132,7 +133,7 @@ class ScriptBlock:
         self._value = None
 
     def set_parameters(self, flat: torch.Tensor) -> None:
-        """Replace the parameters, and leave the model buffers."""
+        """Replace the parameters, but not the model buffers."""
         self._parameters.replace(flat)
         self._value = None
 
@@ -147,10 +148,10 @@ def replicas_of_scripts(
     """Return how replicas of a common model take steps of the scripts' optimizer.
 
     Args:
-        optimizer: name of its class.
+        optimizer: name of the optimizer's class.
         groups: (number, low, high) of each parameter, by parameter group.
         settings: returns the present settings of the optimizer.
-        new_block: returns a block with that optimizer that leaves the model buffers alone.
+        new_block: returns a block with that optimizer that does not change the model buffers.
     """
     if optimizer == "SGD":
         return Replicas(
@@ -178,8 +179,9 @@ class PlainScriptReplica(Replica):
             rate = float(settings["lr"]) * (1 if settings.get("maximize") else -1)
             for _, low, high in group:
                 direction[low:high] = rate * flat[low:high]
-        # The model's buffers stay as they are: only commits change them.
+        # The model's buffers do not change: only commits change them.
         value, buffers = taken_apart(self.read(), self._trailer.buffers.elements)
-        stepped = plus(value.to(flat.device), 1, direction)  # values may be exchanged elsewhere
+        # values may be exchanged on another device
+        stepped = plus(value.to(flat.device), 1, direction)
         assert isinstance(stepped, torch.Tensor)
         self._be(value_with(stepped, buffers))

@@ -1,11 +1,11 @@
 """The model buffers of a user's script that workers average.
 
-They travel as one vector behind the gradient or the parameters, and are added up with these. The
-vector has for each buffer the number of workers that have changed it since the last average, for
-each the number of workers that no longer have a buffer of its name and shape, and the values.
-A buffer that no worker has changed is left alone, so that it keeps its bits: a mask may have
-infinite entries, and the mean of equal numbers is not always that number. One that a worker does
-not have in its shape is each worker's own.
+They are sent as one vector after the gradient or the parameters, and are added up with these. The
+vector has three parts: for each buffer the number of workers that have changed it since the last
+average, for each buffer the number of workers that no longer have a buffer of its name and shape,
+and the values. A buffer that no worker has changed is not averaged, so that it keeps its bits: a
+mask may have infinite entries, and the mean of equal numbers is not always that number. If a worker
+does not have a buffer in its shape, each worker keeps its own.
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ class BufferLayout:
     """The layout of the vector.
 
     Attributes:
-        shapes: of the buffers, by name.
-        dtype: of the vector: it represents the numbers of all buffers exactly.
+        shapes: shapes of the buffers, by name.
+        dtype: dtype of the vector, which represents the numbers of all buffers exactly.
     """
 
     shapes: Mapping[str, torch.Size]
@@ -60,7 +60,7 @@ class BufferLayout:
         return [c > 0 and not m for c, m in zip(changed, missing, strict=True)]
 
     def settled(self, mean: torch.Tensor, before: torch.Tensor) -> torch.Tensor:
-        """Return a mean with the values of buffers that workers leave alone as they were before."""
+        """Return a mean in which buffers that are not averaged have their previous values."""
         found = mean.clone()
         pairs = zip(self.of_values(found), self.of_values(before), strict=True)
         for (new, old), is_averaged in zip(pairs, self.averaged(mean), strict=True):
@@ -69,7 +69,7 @@ class BufferLayout:
         return found
 
     def added_to(self, layout: str) -> str:
-        """Return the layout of a model with this one, so that workers with others are refused."""
+        """Add this layout to a model's layout, so that workers with other buffers are refused."""
         if not self.shapes:
             return layout
         listed = [(name, list(shape)) for name, shape in self.shapes.items()]
@@ -81,13 +81,13 @@ class BufferLayout:
 class AveragedBuffers:
     """The floating-point buffers of a model that workers average; none unless `averaged`.
 
-    They are looked up by name each time, because a script may assign another tensor.
+    The buffers are looked up by name each time, because a script may assign another tensor.
 
     Args:
-        missing: called once with the names of buffers that are each worker's own from now on.
+        missing: called once with the names of the buffers that each worker keeps from now on.
 
     Attributes:
-        layout: of the vector.
+        layout: layout of the vector.
     """
 
     def __init__(
@@ -112,11 +112,11 @@ class AveragedBuffers:
         return cls(script.model, averaged, script.tell_own_buffers)
 
     def begin(self) -> None:
-        """Note the present values, which all workers have, as those of the last average."""
+        """Note the present values, which all workers have, as the result of the last average."""
         self._known = self._values(self._found(), torch.device("cpu"))
 
     def _found(self) -> dict[str, torch.Tensor]:
-        """Return the buffers that are there in their shapes."""
+        """Return the buffers that exist and have their original shapes."""
         if not self.layout.shapes:
             return {}
         now, found = dict(self._model.named_buffers()), {}
@@ -131,7 +131,7 @@ class AveragedBuffers:
         return found
 
     def _values(self, found: Mapping[str, torch.Tensor], device: torch.device) -> torch.Tensor:
-        """Return the values of all buffers; zeros of those that are not there."""
+        """Return the values of all buffers; zeros for missing ones."""
         dtype, shapes = self.layout.dtype, self.layout.shapes
         pieces = [
             found[name].detach().reshape(-1).to(device, dtype)

@@ -1,4 +1,4 @@
-"""How a script ends because the run is over, or is ended early."""
+"""Ends a script because the run is over, or because the run is ended early."""
 
 from __future__ import annotations
 
@@ -12,42 +12,42 @@ from typing import Final
 
 
 class RunOver(SystemExit):
-    """Exits a script that still trains when the run has ended."""
+    """Raised to exit a script that still trains when the run has ended."""
 
 
 class EndedEarly(RunOver):
-    """Exits a script because the run was ended early, by Ctrl-C or a signal."""
+    """Raised to exit a script because Ctrl-C or a signal ends the run early."""
 
     def __init__(self) -> None:
         super().__init__("outpace: the run was ended early")
 
 
 _DEFAULT: Final = signal.SIG_DFL, signal.SIG_IGN, signal.default_int_handler, None
-_GRACE_S: Final = 5.0  # for a script to end by itself; the coordinator waits as long
+_GRACE_S: Final = 5.0  # seconds for a script to end by itself; the coordinator waits equally long
 
 
 class OwnHandler:
     """The handler of SIGTERM or Ctrl-C that the script of this process may have set.
 
-    Call `call` when the run is ended early. The script may have got the same signal, as when a
-    cluster sends it to all processes of a job: the handler is called once in all.
+    Call `call` when the run is ended early. The script may have received the same signal, because a
+    cluster sends it to all processes of a job: the handler is called only once.
     """
 
     def __init__(self) -> None:
-        self._come = -1  # a pipe with the numbers of the signals that have come
-        self._until: float | None = None  # when the script's time to end by itself is over
+        self._come = -1  # a pipe with the numbers of the received signals
+        self._until: float | None = None  # time until which the script may end by itself
 
     def watch(self) -> None:
-        """Note which signals come, while a script runs in this process."""
+        """Note which signals arrive while a script runs in this process."""
         self._come, come = os.pipe()
         for end in (self._come, come):
             os.set_blocking(end, False)
         signal.set_wakeup_fd(come, warn_on_full_buffer=False)
-        # Signals to processes that the script forks are not this one's.
+        # Signals to processes that the script forks are not for this process.
         os.register_at_fork(after_in_child=lambda: signal.set_wakeup_fd(-1))
 
     def close(self) -> None:
-        """Do not call the handler any more: the script has ended."""
+        """Do not call the handler any more, because the script has ended."""
         self._come = -1
 
     def call(self) -> bool:
@@ -56,7 +56,7 @@ class OwnHandler:
         Returns:
             True while the script still has time to end by itself.
 
-        torchrun passes the signal on, too: scripts set a flag, leave their loop and save.
+        torchrun passes on the signal as well. Scripts then set a flag, leave their loop and save.
         """
         if threading.current_thread() is not threading.main_thread():
             return False
@@ -78,15 +78,15 @@ class OwnHandler:
         return b""
 
 
-own_handler: Final = OwnHandler()  # there is one script in a process
+own_handler: Final = OwnHandler()  # a process has only one script
 
 
 @contextlib.contextmanager
 def letting_it_end() -> Iterator[None]:
-    """Continue after this block if the run is ended early and the script has a handler of its own.
+    """Continue after this block if the run is ended early and the script has its own handler.
 
-    The script then reaches the place where it reads the flag that its handler has set. Its further
-    steps train nothing.
+    The script then reaches the place where it reads the flag that its handler has set. The further
+    steps of the script have no effect on the training.
     """
     try:
         yield

@@ -1,7 +1,7 @@
-"""Which files a script writes.
+"""Finds which files a script writes.
 
-By them a run tells whether its workers overwrite each other's files, and a comparison whether its
-variants do. A script that is run only to measure its steps ends before it writes.
+So a run can tell whether its workers overwrite each other's files, and a comparison can tell it of
+its variants. A script that is run only to measure its steps is ended before it writes.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ _SYSTEM: Final = ("/dev/", "/proc/", "/sys/")
 
 
 class Written:
-    """Collects the paths of files that this process opens to write to them.
+    """Collects the paths of the files that this process opens for writing.
 
     Attributes:
-        overwritten: those that it has not only appended to.
+        overwritten: the files that it has not only appended to.
 
     Args:
         on_write: called before a file is written, with its absolute path.
@@ -38,8 +38,9 @@ class Written:
         self._found: set[str] = set()
         self.overwritten: set[str] = set()
         self._on_write = on_write
-        self._not_of_script = _caches()  # paths, or how they begin
-        # The hook outlives this module's names, which Python clears as the process ends.
+        self._not_of_script = _caches()  # paths, or beginnings of paths
+        # The hook exists longer than this module's names, which Python clears at the end of the
+        # process.
         self._is_over = sys.is_finalizing
 
     @property
@@ -47,9 +48,9 @@ class Written:
         return frozenset(self._found)
 
     def watch(self) -> None:
-        """Begin to collect; there is no end to it, as Python keeps audit hooks."""
+        """Begin to collect; this cannot be ended, because Python keeps audit hooks."""
         sys.addaudithook(self._audit)
-        # These open files unseen by Python.
+        # These functions open files without Python's audit events.
         self._watch_calls(torch, "save")
         self._watch_calls(torch.jit, "save")
         if importlib.util.find_spec("safetensors") is not None:
@@ -83,7 +84,7 @@ class Written:
             self._not_of_script += (str(Path(os.fsdecode(arguments[0])).absolute()),)
         elif event == "os.rename":
             _, path, _, folder = arguments
-            if folder in (None, -1):  # else the path is relative to it
+            if folder in (None, -1):  # otherwise the path is relative to the descriptor
                 self._add(path)
 
     def _add(self, path: object, *, overwrites: bool = True) -> None:
@@ -99,14 +100,15 @@ class Written:
             return
         self._on_write(whole)
         if len(self._found) < _MOST:
-            whole = whole.encode(errors="backslashreplace").decode()  # a name may be no UTF-8
+            # a name may not be valid UTF-8
+            whole = whole.encode(errors="backslashreplace").decode()
             self._found.add(whole)
             if overwrites:
                 self.overwritten.add(whole)
 
 
 def _caches() -> tuple[str, ...]:
-    """Return how the paths begin that Python and torch write to by themselves."""
+    """Return the beginnings of the paths that Python and torch write by themselves."""
     home = Path.home()
     caches = [
         os.environ.get("XDG_CACHE_HOME") or home / ".cache",

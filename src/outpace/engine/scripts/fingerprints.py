@@ -1,10 +1,10 @@
-"""Sums of a tensor's bytes, which show that its values have changed.
+"""Sums of a tensor's bytes that show whether its values have changed.
 
 The sums are of integers, so they are exact and do not depend on the number of threads. The words of
-a long tensor are added up in 1021 columns. That is a prime, so rows or columns that are exchanged
-come to other sums, unless they are a multiple of 1021 words apart. Of a short tensor the bytes
-themselves are kept. For 100 MB that takes about a seventh of the time of a copy. The version of a
-tensor, which torch counts, is no evidence: `p.data.clamp_()` and numpy leave it.
+a long tensor are added up in 1021 columns. Because 1021 is a prime, exchanged rows or columns
+change the sums, unless they are a multiple of 1021 words apart. Of a short tensor the bytes
+themselves are stored. For 100 MB the sums take about a seventh of the time of a copy. torch's
+version counter of a tensor is no evidence, because `p.data.clamp_()` and numpy do not change it.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SHORT: Final = 1 << 13  # most bytes of a short tensor
 
 
 class Fingerprints:
-    """The sums of several tensors at one moment."""
+    """The sums of several tensors at one time."""
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         with torch.no_grad():
@@ -44,7 +44,7 @@ class Fingerprints:
 
 def _sums(tensor: torch.Tensor) -> torch.Tensor:
     flat = tensor.detach().reshape(-1)
-    row = _COLUMNS * max(1, 8 // flat.itemsize)  # elements
+    row = _COLUMNS * max(1, 8 // flat.itemsize)  # number of elements
     end = 0 if flat.nbytes <= _SHORT else flat.numel() // row * row
     if not end:
         return _words(flat)

@@ -1,4 +1,4 @@
-"""The gradient that a user's script has computed, as `optimizer.step()` finds it in the model."""
+"""Reads the gradient that a user's script has computed from the model, in `optimizer.step()`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from outpace.engine.scripts.layout import gradient_of
 from outpace.engine.scripts.model import ScriptModel
 from outpace.errors import DivergenceError
 
-_COMPARED: Final = 16  # iterations in which a worker's first gradient is awaited
+_COMPARED: Final = 16  # number of iterations in which a worker's first gradient is expected
 
 
 def is_skipped(optimizer: torch.optim.Optimizer) -> bool:
@@ -46,7 +46,7 @@ def not_finite(what: str, worker: str, iteration: int) -> DivergenceError:
 
 
 def require_finite_parameters(script: ScriptModel, worker: str, iteration: int) -> None:
-    """Raise DivergenceError if the parameters are not finite: no later gradient can be."""
+    """Raise DivergenceError if the parameters are not finite: then no later gradient is finite."""
     if not all_finite(Pieces([p.detach().reshape(-1) for p in script.parameters])):
         raise DivergenceError(
             f"the parameters of {worker} stopped being finite before its iteration {iteration}; "
@@ -55,15 +55,15 @@ def require_finite_parameters(script: ScriptModel, worker: str, iteration: int) 
 
 
 class FirstGradient:
-    """Tells the digest of a worker's first gradient, for the comparison with other workers'.
+    """Reports the digest of a worker's first gradient, for comparison with the other workers'.
 
     Args:
-        tell: called with an iteration and the digest; it is empty in iteration 0 if the worker has
-            no gradient then.
+        tell: called with an iteration and the digest; the digest is empty in iteration 0 if the
+            worker has no gradient there.
         wanted: False if there is no other worker.
 
     Attributes:
-        is_wanted: False once the digest has been told, or is not awaited any more.
+        is_wanted: False once the digest has been reported, or is not expected any more.
     """
 
     def __init__(self, tell: Callable[[int, str], None], *, wanted: bool) -> None:
@@ -71,7 +71,7 @@ class FirstGradient:
         self._pieces: list[torch.Tensor] = []  # until the gradient is complete
 
     def add(self, iteration: int, tensors: Iterable[torch.Tensor], *, completes: bool) -> None:
-        """Take a copy of a part of the gradient of an iteration; the last one completes it."""
+        """Copy a part of an iteration's gradient; the last part completes it."""
         if not self.is_wanted:
             return
         self._pieces += [tensor.detach().cpu().reshape(-1).clone() for tensor in tensors]
@@ -80,9 +80,10 @@ class FirstGradient:
             self._pieces = []
 
     def look(self, iteration: int, gradient: Gradient | None) -> None:
-        """Take the gradient of an iteration; None: there is none.
+        """Use the gradient of an iteration; None: there is none.
 
-        A gradient of zeros, or none at all, says nothing about the data: the next one counts.
+        A missing gradient or a gradient of zeros says nothing about the data, so the next one is
+        used.
         """
         if not self.is_wanted:
             return

@@ -12,7 +12,7 @@ from outpace.optim.torch_optimizers import Groups
 
 
 def places_of(members: Sequence[Sequence[int]], layers: Sequence[int], part: slice) -> Groups:
-    """Return (number, low, high) within a slice of each parameter in it, by parameter group.
+    """Return (number, low, high) of the parameters in a slice, by parameter group.
 
     Args:
         members: for each parameter group, the numbers of its parameters.
@@ -34,8 +34,8 @@ def shared_parameters(
 ) -> tuple[list[str], list[torch.Tensor]]:
     """Return the names and parameters that workers share, in the order of the model.
 
-    These are the parameters in the optimizer's groups that require a gradient. The others never
-    change, so they are not sent.
+    These are the parameters in the optimizer's groups that require a gradient. The other parameters
+    never change, so they are not sent.
 
     Raises:
         ConfigError: if the parameters cannot be exchanged.

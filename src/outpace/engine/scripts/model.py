@@ -25,24 +25,25 @@ from outpace.optim.torch_optimizers import Groups, State, plain_settings
 from outpace.support.place import HERE
 from outpace.support.words import shortened
 
-_VALUE: Final = "value of the parameter"  # in the saved state of one outside the model
-_MOST_GROUPS: Final = 100  # of an optimizer, in the records of a run
+# prefix, in the saved state, of a parameter outside of the model
+_VALUE: Final = "value of the parameter"
+_MOST_GROUPS: Final = 100  # largest number of groups of an optimizer in the records of a run
 
 
 class ScriptModel:
     """A model and its optimizer. Exchanged are the parameters in the optimizer's groups that
     require a gradient when this is made.
 
-    Where DistributedDataParallel averages the gradients, and the script's own optimizer takes the
-    steps, the run only records the parameters, so all works that works under torchrun: parameters
-    of several dtypes and complex ones (two real numbers each), and parameters outside the model,
-    such as those of a loss.
+    If DistributedDataParallel averages the gradients and the script's own optimizer takes the
+    steps, the run only records the parameters. Then everything works that works under torchrun:
+    parameters of several dtypes, complex parameters (two real numbers each), and parameters outside
+    of the model, such as parameters of a loss.
 
     Args:
         is_exchanged: False if the run only records the parameters.
 
     Attributes:
-        dtype: of the flat parameters; it can hold all of them.
+        dtype: dtype of the flat parameters, which can represent all parameters.
         layers: number of real elements of each parameter.
 
     Raises:
@@ -69,7 +70,8 @@ class ScriptModel:
             p
             for group in self.groups
             for p in group
-            if id(p) not in shared and not p.requires_grad  # one without elements may require it
+            # a parameter without elements may require a gradient
+            if id(p) not in shared and not p.requires_grad
         ]
         for name, parameter in zip(self.names, self.parameters, strict=True):
             if is_exchanged and not bool(parameter.detach().isfinite().all()):
@@ -83,14 +85,16 @@ class ScriptModel:
         self._sizes = [p.numel() for p in self.parameters]
         devices = {p.device for p in self.parameters}
         self._gpus = [device for device in devices if device.type == "cuda"]
-        self.device = devices.pop() if len(devices) == 1 else None  # None: several devices
+        # None: they are on several devices
+        self.device = devices.pop() if len(devices) == 1 else None
         self.exchanged_there = False  # True: on `device`; False: on the CPU
         step = type(optimizer).step
-        # Hooks run around the step that the script calls, and must not run around this one too.
+        # Hooks run around the step that the script calls, and must not run around this step as
+        # well.
         self._own_step = getattr(step, "__wrapped__", step) if hasattr(step, "hooked") else step
 
     def await_gpus(self) -> None:
-        """Wait until GPUs have computed what the script has queued, so that its time is known."""
+        """Wait until GPUs have finished the script's queued work, so that its time is known."""
         for device in self._gpus:
             torch.cuda.synchronize(device)
 
@@ -103,7 +107,7 @@ class ScriptModel:
         """Raise ConfigError if the script no longer trains the parameters it had at the beginning.
 
         Args:
-            iteration: in which the script takes a step.
+            iteration: the iteration whose step the script takes.
         """
         for name, parameter, size in zip(self.names, self.parameters, self._sizes, strict=True):
             if parameter.dtype is not self.dtype or parameter.numel() != size:
@@ -152,7 +156,7 @@ class ScriptModel:
         """Return model buffers and parameters that are not exchanged, by name.
 
         Args:
-            unsaved: also those that are not in the model's `state_dict`.
+            unsaved: True: also those that are not in the model's `state_dict`.
         """
         shared = {id(p) for p in self.parameters}
         named = {**dict(self.model.named_parameters()), **dict(self.model.named_buffers())}
@@ -177,11 +181,12 @@ class ScriptModel:
     def read_buffers(self, *, unsaved: bool = False) -> torch.Tensor:
         """Return the model buffers as bytes, in their present shapes; shape (bytes,), uint8.
 
-        Empty if there are none. Also has the names of the exchanged parameters, if they are others
-        now (pruning and parametrizations rename them).
+        The result is empty if there are no buffers. It also has the names of the exchanged
+        parameters if they have changed (pruning and parametrizations rename them).
 
         Args:
-            unsaved: also those that are not in the model's `state_dict`, such as random features.
+            unsaved: True: also buffers that are not in the model's `state_dict`, such as random
+                features.
         """
         now = {id(p): name for name, p in self.model.named_parameters()}
         names = [now.get(id(p), name) for name, p in zip(self.names, self.parameters, strict=True)]
@@ -193,8 +198,8 @@ class ScriptModel:
     def load_buffers(self, data: torch.Tensor) -> None:
         """Set the model buffers from the bytes that `read_buffers` returned.
 
-        A buffer that has another shape now is replaced. Buffers that the model does not have now
-        are left out: the script makes them again.
+        A buffer that now has another shape is replaced. Buffers that the model does not have now
+        are left out, because the script will make them again.
         """
         if not data.numel():
             return
@@ -212,9 +217,9 @@ class ScriptModel:
                     module._buffers[key] = value.to(buffer.device, buffer.dtype)
 
     def tell_own_buffers(self) -> None:
-        """Print once which buffers are each worker's own, because they have changed since attach.
+        """Print once which buffers each worker keeps, because they have changed since attach.
 
-        Only in worker 0, if there are others.
+        This is done only in worker 0, and only if there are other workers.
         """
         now = _shapes(self.model)
         found = [name for name in now if now[name] != self._shapes.get(name)]
@@ -244,9 +249,9 @@ class ScriptModel:
     def used(self) -> dict[str, Any]:
         """Return the kind and the present settings of the optimizer, for the records of the run.
 
-        `parameters` is the number of the model's parameters that are trained.
-        `groups` has the settings of each parameter group that are plain data, and the number of its
-        tensors as `tensors`. At most 100 groups; numbers that are not finite are given as text.
+        `parameters` is the number of the model's parameters that are trained. `groups` has the
+        settings of each parameter group that are plain data, and the number of its tensors as
+        `tensors`. There are at most 100 groups; numbers that are not finite are given as text.
         """
         groups = [
             {**_finite(plain_settings(group, ())), "tensors": len(group["params"])}
@@ -307,7 +312,7 @@ class ScriptModel:
         return [[numbers[id(p)] for p in group if id(p) in numbers] for group in self.groups]
 
     def has_taken_steps(self) -> bool:
-        """True if the optimizer has taken steps, or has loaded the state of one that has."""
+        """True if the optimizer has taken steps, or has loaded a state after some steps."""
         return any(
             float(state.get("step", 1)) > 0 and any(value is not None for value in state.values())
             for parameter in self.parameters
@@ -337,11 +342,11 @@ class ScriptModel:
     def joined_state(
         self, states: Sequence[OptimizerState], slices: Sequence[slice]
     ) -> dict[int, State]:
-        """Return the state of whole parameters from that within each of these slices."""
+        """Return the state of whole parameters from the states within each of these slices."""
         return joined(states, [self.places(part) for part in slices], self.parameters)
 
     def whole_state(self) -> dict[int, State]:
-        """Return the optimizer's state by number of the parameter, for `replace_state`."""
+        """Return the optimizer's state for `replace_state`, by number of the parameter."""
         known = self.optimizer.state
         of_model = {number: known.get(each) for number, each in enumerate(self.parameters)}
         found = {number: dict(values) for number, values in of_model.items() if values}
@@ -350,7 +355,7 @@ class ScriptModel:
         return found
 
     def replace_state(self, state: Mapping[int, State]) -> None:
-        """Replace the optimizer's state by this one, by number of the parameter, in its shape."""
+        """Replace the optimizer's state. state: for each number of a parameter, in its shape."""
         self.clear_state()
         known = self.optimizer.state
         parameters = [*self.parameters, *self._outside]
@@ -366,7 +371,8 @@ class ScriptModel:
                 for name, value in values.items()
             }
         for group in self.optimizer.param_groups:
-            if group.get("fused") or group.get("capturable"):  # count steps where the parameter is
+            # the count of steps is on the device of the parameter
+            if group.get("fused") or group.get("capturable"):
                 for parameter in group["params"]:
                     if "step" in known.get(parameter, {}):
                         known[parameter]["step"] = known[parameter]["step"].to(parameter.device)
@@ -418,7 +424,7 @@ def with_batch_size(used: Mapping[str, Any], batch_size: int | None) -> dict[str
 
 
 def _finite(value: Any) -> Any:
-    """Return plain data as strict JSON can hold it."""
+    """Return plain data in the form that strict JSON can represent."""
     if isinstance(value, dict):
         return {str(key): _finite(entry) for key, entry in value.items()}
     if isinstance(value, list):

@@ -1,7 +1,7 @@
-"""The state of a script's optimizer (momentum and the like), whole and cut into blocks.
+"""The state of a script's optimizer (such as momentum), whole or cut into blocks.
 
-A server holds the state of the pieces of parameters in its block. A tensor has either as many
-elements as the piece or no dimension, such as the count of steps of Adam.
+A server holds the state of the pieces of parameters in its block. A tensor either has as many
+elements as the piece, or has no dimension, such as Adam's count of steps.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ def joined(
 ) -> dict[int, State]:
     """Return the state of whole parameters, by number, from the states of blocks.
 
-    The state of a parameter that not all of its servers have yet is left out. Of numbers that
-    are not per element, such as the count of steps, the first server's are taken.
+    If not all servers of a parameter have its state yet, the state is left out. Numbers that are
+    not per element, such as the count of steps, are taken from the first server.
 
     Args:
         places: for each block, the pieces of parameters in it; see `ScriptModel.places`.
@@ -52,11 +52,11 @@ def joined(
 def cut(
     state: Mapping[int, State], groups: Groups, part: slice, starts: Sequence[int]
 ) -> dict[int, State]:
-    """Return the state of a block's pieces from that of whole parameters; the inverse of `joined`.
+    """Return the state of a block's pieces from the state of whole parameters.
 
     Args:
         groups: the pieces of parameters in the block.
-        part: the slice of the flat parameters that the block is.
+        part: the block's slice of the flat parameters.
         starts: where each parameter begins in the flat parameters.
     """
     found = {}
@@ -71,7 +71,8 @@ def cut(
     return found
 
 
-# Values with no dimension are numbers of the whole parameter, unless it has no dimension either.
+# Values without dimension are numbers for the whole parameter, unless the parameter has no
+# dimension.
 _NUMBERS: Final = ("step", "mu_product", "eta", "mu")
 
 

@@ -1,12 +1,13 @@
-"""Scripts that continue with another number of workers than at the checkpoint.
+"""Lets scripts continue with another number of workers than at the checkpoint.
 
-`outpace.sampler` shuffles the data by the epoch alone, and gives worker r of n the samples r,
-r + n, r + 2n and so on. If n workers have had s samples each, the first n * s of the epoch are
-used, and of m workers each leaves out n * s / m. That is rounded down, so fewer than m samples are
-used twice. Where workers are at different places, the one that is furthest behind counts.
+`outpace.sampler` shuffles the data depending only on the epoch, and gives worker r of n the samples
+r, r + n, r + 2n and so on. If n workers have had s samples each, the first n * s samples of the
+epoch are used, and each of m workers then leaves out n * s / m samples. This is rounded down, so
+fewer than m samples are used twice. If workers are at different places, the worker that is furthest
+behind counts.
 
-Without servers a file also has the worker's model or the state of its optimizer, which a further
-worker takes over with the rest.
+Without servers a file also has the worker's model or the state of its optimizer; a further worker
+takes these over as well.
 """
 
 from __future__ import annotations
@@ -26,26 +27,26 @@ PAST_LIMIT: Final = "stop.iterations was reached, or the process was lost, befor
 
 @dataclass(frozen=True, slots=True)
 class Redivided:
-    """How the scripts of a checkpoint are shared out among another number of workers.
+    """How the scripts of a checkpoint are divided among another number of workers.
 
     Attributes:
-        before: how many workers there were. Worker w begins with what the script of worker
-            w % before kept.
-        places: epoch, and samples to leave out, of each sampler.
+        before: the old number of workers. Worker w begins with the state of the script of worker w
+            % before.
+        places: epoch and number of samples to leave out, for each sampler.
     """
 
     before: int
     places: list[tuple[int, int]]
 
     def source(self, worker: int) -> int:
-        """Return the worker with whose state this one begins."""
+        """Return the worker whose state this worker begins with."""
         return worker % self.before
 
     def of(self, worker: int, state: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what a worker begins with. state: of worker `worker % before`.
+        """Return the state that a worker begins with. state: of worker `worker % before`.
 
-        The random generators of a worker that was not there are as they were seeded: it must not
-        draw the same numbers as another one.
+        The random generators of a new worker keep their seeds, because it must not draw the same
+        numbers as another worker.
         """
         changed = {**state, "data": self.places}
         if worker >= self.before:
@@ -54,7 +55,7 @@ class Redivided:
 
 
 def script_files(point: ResumePoint) -> dict[int, Path]:
-    """Return the files with which scripts continue, by worker; a script that had ended has none.
+    """Return the files with which scripts continue, by worker; none for a script that had ended.
 
     Raises:
         ConfigError: if the number of workers has changed, and one of the scripts had ended.
@@ -65,23 +66,24 @@ def script_files(point: ResumePoint) -> dict[int, Path]:
     if workers != before and missing:
         raise ConfigError(
             f"--resume: workers cannot change ({before} in the checkpoint, {workers} given): the "
-            f"script of {missing[0]} had no part in the training any more, so it is not known how "
-            "to share the data out"
+            f"script of {missing[0]} did not train any more, so it is not known how to divide "
+            "the data"
         )
     names = {worker: kept_in(worker % before) for worker in range(workers)}
     return {w: (point.path / name).absolute() for w, name in names.items() if name in known}
 
 
 def past_limit(point: ResumePoint) -> set[int]:
-    """Return the workers whose scripts begin anew, since they were not part of the training.
+    """Return the workers that were not in training, and whose scripts begin from their start.
 
-    They were stopped at stop.iterations, which is higher now, or were lost for good, so nothing
-    that they keep is in the checkpoint. Without servers none is taken once a worker has left.
+    These workers were stopped at stop.iterations, which is higher now, or were lost for good, so
+    the checkpoint has no state of their scripts. Without servers no checkpoint is taken once a
+    worker has left.
     """
     index, limit = point.checkpoint.index, point.experiment.stop.iterations
     is_same = len(point.first) == index.workers
     if point.experiment.peers is not None or not is_same:
-        return set()  # scripts are not shared out anew once one has left: `script_files`
+        return set()  # scripts are not divided again once one of them has ended: `script_files`
     known = {part.file for part in index.parts}
     left = {worker for worker in range(index.workers) if kept_in(worker) not in known}
     return {n for n in left - set(index.ended) if limit is None or point.first[n] < limit}
@@ -91,7 +93,7 @@ def redivided(point: ResumePoint) -> Redivided | None:
     """Return how scripts continue with another number of workers; None if it is the same.
 
     Raises:
-        ConfigError: as `script_files`, and if a file cannot be read.
+        ConfigError: for the same reasons as `script_files`, and if a file cannot be read.
     """
     before, workers = point.checkpoint.index.workers, len(point.first)
     if workers == before:
@@ -108,8 +110,8 @@ def redivided(point: ResumePoint) -> Redivided | None:
 
 
 def _places_in(path: Path) -> list[tuple[int, int]]:
-    """Return epoch, and samples had in it, of each sampler of a script. Raises OSError."""
-    try:  # a real worker without servers writes its model and optimizer beside what is kept
+    """Return the epoch and the number of used samples of each sampler of a script."""
+    try:  # a real worker without servers also writes its model and optimizer to this file
         found: list[tuple[int, int]] = read_branch(path, "kept", "data")
     except KeyError:
         found = read_branch(path, "data")
@@ -119,6 +121,6 @@ def _places_in(path: Path) -> list[tuple[int, int]]:
 def _places(
     known: Sequence[Sequence[tuple[int, int]]], before: int, workers: int
 ) -> list[tuple[int, int]]:
-    """Return the places of samplers. known: of each worker before, as `_places_in` returns them."""
+    """Return the places of samplers. known: the results of `_places_in` for each old worker."""
     behind = [min(places) for places in zip(*known, strict=False)]
     return [(epoch, samples * before // workers) for epoch, samples in behind]

@@ -15,7 +15,7 @@ from outpace.support.user_code import brief
 
 
 def require_script(path: Path) -> Path:
-    """Return the path of a script. Raises ConfigError if there is none, or it is no Python."""
+    """Return the path of a script. Raises ConfigError if it does not exist or is not Python."""
     if not path.is_file():
         raise ConfigError(f"there is no script {path}")
     try:
@@ -28,9 +28,10 @@ def require_script(path: Path) -> Path:
 
 
 def require_followable(experiment: Experiment) -> None:
-    """Raise ConfigError for settings that apply to the all-reduces and steps of Outpace only.
+    """Raise ConfigError for settings that apply only to Outpace's own all-reduces and steps.
 
-    For a script that is followed (`ssgd`): it uses its own collectives, and takes its own steps.
+    This is for a script that is followed (`ssgd`): it uses its own collectives and takes its own
+    steps.
     """
     strategy = experiment.peers
     assert strategy is not None
@@ -42,7 +43,7 @@ def require_followable(experiment: Experiment) -> None:
 
 
 def require_steps(script: ScriptModel, experiment: Experiment) -> None:
-    """Raise ConfigError unless the servers, or else the workers, can take the script's steps."""
+    """Raise ConfigError unless the servers (or the workers) can take the script's steps."""
     strategy = experiment.peers
     if strategy is None:
         require_known(type(script.optimizer))
@@ -60,14 +61,14 @@ def require_steps(script: ScriptModel, experiment: Experiment) -> None:
 
 
 def with_name(process: str, text: str) -> str:
-    """Return what went wrong with the name of the process in front, unless the text has it."""
+    """Return a message about a process with its name in front, unless the text has the name."""
     number = process.removeprefix("worker-")
     is_named = re.search(rf"\b(worker.{number}|{process})\b", text) is not None
     return text if is_named else f"{process}: {text}"
 
 
 def other_parameters(worker: str, layout: str, first: str) -> ConfigError:
-    """Return the error for a worker whose model is not that of worker 0, by their layouts."""
+    """Return the error for a worker whose model differs from worker 0's, by their layouts."""
     place = next((n for n, (a, b) in enumerate(zip(layout, first, strict=False)) if a != b), 0)
     part = slice(max(0, place - 60), place + 60)
     return ConfigError(

@@ -1,4 +1,4 @@
-"""Run a user's script in a worker's process, like `python script arguments`."""
+"""Runs a user's script in a worker's process, like `python script arguments`."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ from outpace.support.user_code import brief
 from outpace.sync.messages import worker_name
 from outpace.tasks import Script
 
-_ALONE: Final = 100  # steps of a script that is no part of the run
+_ALONE: Final = 100  # number of steps of a script that is not part of the run
 
 
 def run_script_here(
@@ -48,13 +48,13 @@ def run_script_here(
     `HERE.attach`, `HERE.collectives` and `HERE.follow` are set already.
 
     Args:
-        number: of the worker.
+        number: number of the worker.
         files: the folder for files of all workers' scripts, see `outpace.output_dir`.
-        written: watches what the script writes.
-        is_outside: another launcher has started this process; its variables stay.
+        written: watches which files the script writes.
+        is_outside: True: another launcher has started this process, so its variables are kept.
 
     Returns:
-        How the script failed; None if it has just ended.
+        How the script failed; None if it has ended without an error.
     """
     task = experiment.script
     HERE.number, HERE.workers = number, experiment.workers
@@ -69,7 +69,7 @@ def run_script_here(
 
 
 def run_as_main(task: Script, worker: int, seed: int) -> Exception | None:
-    """Run the script; return how it failed, or None if it has just ended.
+    """Run the script; return how it failed, or None if it has ended without an error.
 
     The traceback of a user's error is printed. `random`, numpy and torch are seeded by the seed of
     the run and the number of the worker, so that workers draw different numbers, and a run can be
@@ -84,7 +84,8 @@ def run_as_main(task: Script, worker: int, seed: int) -> Exception | None:
     sys.argv = [task.path, *task.arguments]
     sys.path[0:0] = [str(Path(task.path).parent)]
     _seed_generators(seed, worker)
-    atexit._clear()  # of this process's modules; what the script registers is called at its end
+    # exit handlers of this process's modules; handlers of the script are called at its end
+    atexit._clear()
     atexit.register(logging.shutdown)
     problem: Exception | None = None
     this = os.getpid()
@@ -105,9 +106,10 @@ def run_as_main(task: Script, worker: int, seed: int) -> Exception | None:
 
 
 def watch_for_attach(path: str, worker: int) -> RemovableHandle:
-    """Say early that the script takes steps and is no part of the run, which fails at its end.
+    """Say early that the script takes steps without being part of the run, which will fail.
 
-    It is not ended: it may train another model before it attaches. Return what ends the watch.
+    The script continues, because it may train another model before it attaches. Returns a function
+    that ends the watch.
     """
     steps = 0
 
@@ -129,7 +131,7 @@ def watch_for_attach(path: str, worker: int) -> RemovableHandle:
 
 
 def _nothing_trained(path: str) -> ConfigError:
-    """Return the error of a script that has ended and was no worker."""
+    """Return the error for a script that has ended without being a worker."""
     if HERE.is_distributed:
         return ConfigError(
             f"{path} called torch.distributed.init_process_group, but trained no model in "
@@ -159,7 +161,7 @@ def _print_of_script(error: Exception, path: str) -> None:
 
 
 def _problem(error: BaseException, worker: int, path: str) -> Exception | None:
-    """Return how the script failed, or None if it has just ended; raise what is no failure."""
+    """Return how the script failed, or None; raise an error that is no failure of the script."""
     script = f"worker {worker}: {path}"
     if isinstance(error, RunOver):
         return None
@@ -175,12 +177,13 @@ def _problem(error: BaseException, worker: int, path: str) -> Exception | None:
 
 
 def _run_exit_handlers() -> None:
-    """Do what Python does at the end of a script, which multiprocessing leaves out.
+    """Call the exit handlers that Python calls at the end of a script and multiprocessing does not.
 
-    Wait for threads that are no daemons, and call the functions that the script has registered.
+    It waits for threads that are not daemons, and calls the functions that the script has
+    registered.
     """
     for call in reversed(getattr(threading, "_threading_atexits", ())):
-        call()  # executors' threads wait for work until then
+        call()  # threads of executors wait for work until then
     for thread in threading.enumerate():
         if thread is not threading.current_thread() and not thread.daemon:
             thread.join()
@@ -188,7 +191,7 @@ def _run_exit_handlers() -> None:
 
 
 def _end_forked(error: BaseException | None) -> NoReturn:
-    """End a process that the script has forked, as Python would: it is no worker."""
+    """End a process that the script has forked, as Python would: it is not a worker."""
     code = 0
     if isinstance(error, SystemExit):
         if isinstance(error.code, int):

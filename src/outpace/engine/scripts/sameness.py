@@ -1,12 +1,12 @@
-"""Whether workers compute the same gradient and should not, or differ and should be the same.
+"""Finds workers whose gradients are equal but should not be, or which differ but should not.
 
 Each worker sends the digest of its first gradient, once. Gradients of one iteration are bitwise
 equal only if their workers had the same parameters and the same batch: a script that seeds all
-workers alike and does not share the data out trains like one worker, at the cost of all.
+workers alike and does not divide the data trains like one worker, at the cost of all.
 
-Workers that take the same steps have the same settings and the same model. Each sends two digests
-with an all-reduce, of the settings of its optimizer and, now and then, of its model. Each finds the
-differences in the same table of all digests. So all of them name the same two workers.
+Workers that take the same steps must have the same settings and the same model. With an all-reduce,
+each worker sends a digest of its optimizer's settings and, now and then, of its model. Each worker
+looks for differences in the same table of all digests, so all of them name the same two workers.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MOST_NAMED: Final = 8
 
 
 class SameGradients:
-    """Compares the first gradients of workers, as soon as all have one or have left the training.
+    """Compares the first gradients of workers once all have one or have left the training.
 
     Args:
         workers: the names of all workers.
@@ -35,16 +35,17 @@ class SameGradients:
 
     def __init__(self, workers: Sequence[str], warn: Callable[[str], None]) -> None:
         self._workers, self._warn = workers, warn
-        self._found: dict[str, tuple[int, str]] = {}  # iteration and digest; "" if there was none
+        # iteration and digest; "" if there was no gradient
+        self._found: dict[str, tuple[int, str]] = {}
         self._told: set[tuple[int, str]] = set()
 
     def add(self, worker: str, iteration: int, digest: str) -> None:
-        """Take the digest of a worker's gradient; empty if it has none in this iteration."""
+        """Add the digest of a worker's gradient; empty if it has no gradient in this iteration."""
         self._found[worker] = iteration, digest
         self._compare()
 
     def has_left(self, worker: str) -> None:
-        """Do not wait for this worker's gradient any more; compare it if it is there."""
+        """Do not wait for this worker's gradient any more; compare the gradient if it exists."""
         if worker not in self._found:
             self._found[worker] = 0, ""
             self._compare()
@@ -63,7 +64,7 @@ class SameGradients:
 
 
 def _named(workers: Sequence[str]) -> str:
-    """Return the names as a list in words; of many, only the first three and a count."""
+    """Return the names as a list in a sentence; if there are many, the first three and a count."""
     shown = list(workers)
     if len(workers) > _MOST_NAMED:
         shown = [*workers[:3], f"{len(workers) - 3} more workers"]
@@ -75,14 +76,15 @@ def _warning(names: Sequence[str], iteration: int) -> str:
         f"{_named(names)} computed the same gradient in iteration {iteration}, so they train on "
         "the same data and together do the work of one worker: give each its own share, with "
         "DistributedSampler in a script with DistributedDataParallel, with "
-        "outpace.sampler(dataset) in one with outpace.attach, or with a seed of its own, such as "
+        "outpace.sampler(dataset) in one with outpace.attach, or with a different seed, such as "
         "seed + rank (get_rank() or outpace.rank())"
     )
 
 
-NONE: Final = 0  # the digest of what is not compared
+NONE: Final = 0  # digest if there is nothing to compare
 _MOST: Final = 2**32 - 5  # a prime, so that all bits of a sum count
-_FIRST, _EVERY = 10, 100  # models are compared after so many all-reduces, and each so many
+# number of all-reduces after which models are compared for the first time, and then again
+_FIRST, _EVERY = 10, 100
 
 
 def model_is_due(number: int) -> bool:
@@ -106,7 +108,7 @@ def _digest(data: bytes) -> int:
 
 
 def without_numbers(settings: Settings) -> Settings:
-    """Return settings without their numbers, which workers average."""
+    """Return settings without the numbers, because workers average these."""
     return [{key: _without(value) for key, value in group.items()} for group in settings]
 
 
@@ -117,7 +119,7 @@ def _without(value: Any) -> Any:
 
 
 def who_differ(digests: Mapping[int, int]) -> tuple[int, int] | None:
-    """Return the first worker and the first one whose digest differs from its; None: none does."""
+    """Return the first worker, and the first one with a different digest; None: all are equal."""
     known = {worker: digest for worker, digest in sorted(digests.items()) if digest != NONE}
     for worker, digest in known.items():
         first = next(iter(known))
@@ -147,7 +149,7 @@ def differing_settings(
 
 
 def differing_models(one: int, other: int, averages: int) -> str:
-    """Return the warning about two workers whose models should be equal and are not."""
+    """Return the warning about two workers whose models should be equal but differ."""
     return (
         f"the models of {worker_name(one)} and {worker_name(other)} differ after {averages} "
         "all-reduces, though all workers take the same steps: the script changes parameters or the "

@@ -1,4 +1,4 @@
-"""The sampler of a worker's share of the data, which knows how far the script has read it."""
+"""The sampler of a worker's share of the data, which records how far the script has read."""
 
 from __future__ import annotations
 
@@ -12,26 +12,26 @@ from torch.utils.data import BatchSampler, DistributedSampler
 from outpace.engine.scripts.anew import unkept
 from outpace.support.place import HERE
 
-_MOST_WRAPPERS: Final = 8  # frames between the BatchSampler and the DataLoader's iterator
+_MOST_WRAPPERS: Final = 8  # most frames between the BatchSampler and the DataLoader's iterator
 
 
 class WorkerSampler(DistributedSampler[Any]):
     """A DistributedSampler that notes the batch size of the DataLoader that iterates over it.
 
-    A DataLoader does not tell its sampler the batch size. The object that asks for the indices is
-    a BatchSampler, which has it, or the DataLoader's iterator, if it makes no batches; where
-    something else asks, the place in the data is not known. The iterator counts the batches that
-    the script has had; processes of the DataLoader may have drawn more.
+    A DataLoader does not tell its sampler the batch size. The object that asks for the indices is a
+    BatchSampler, which has the batch size, or the DataLoader's iterator if the DataLoader makes no
+    batches. If any other object asks for them, the place in the data is not known. The iterator
+    counts the batches that the script has had; processes of the DataLoader may have drawn more.
     """
 
     passes = 0  # see `Sampling`
     is_asked = False
     _epoch = 0
     _batch_size = 0
-    _left_out = 0  # samples at the beginning of the next reading
-    _began = 0  # samples left out of the present one
+    _left_out = 0  # number of samples to leave out at the beginning of the next pass
+    _began = 0  # number of samples left out of the present pass
     _resumed: int | None = None  # the epoch to continue with, until the script has set one
-    _iterator: weakref.ref[Any] | None = None  # of the DataLoader
+    _iterator: weakref.ref[Any] | None = None  # batch size of the DataLoader
 
     def __init__(self, *arguments: Any, **settings: Any) -> None:
         super().__init__(*arguments, **settings)
@@ -58,7 +58,7 @@ class WorkerSampler(DistributedSampler[Any]):
         return self._drawn(indices[self._began :], batch_size)
 
     def _begin_pass(self) -> None:
-        """Warn if the script reads its data again, and a resume would begin its epochs anew."""
+        """Warn if the script reads its data again and a resumed run would begin at epoch 0."""
         self.passes += 1
         if self.passes > 1 and (lacks := unkept()):
             HERE.tell(lacks)
@@ -76,9 +76,9 @@ class WorkerSampler(DistributedSampler[Any]):
         self._left_out, self._resumed = samples, self._epoch
 
     def set_epoch(self, epoch: int) -> None:
-        """Read the data in the order of this epoch next.
+        """Set the epoch whose order is used next.
 
-        Warns if the run was resumed in a later epoch, which the script's loop has not asked for.
+        Warns if the run was resumed in a later epoch that the script's loop has not asked for.
         """
         resumed, self._resumed = self._resumed, None
         super().set_epoch(epoch)
@@ -99,8 +99,8 @@ class WorkerSampler(DistributedSampler[Any]):
             yield index
 
     def _find_iterator(self) -> None:
-        """Find the DataLoader's iterator, which has the BatchSampler draw, perhaps in a wrapper."""
-        frame = sys._getframe(2)  # of what asked for an index
+        """Find the DataLoader's iterator, which makes the BatchSampler draw, even in a wrapper."""
+        frame = sys._getframe(2)  # frame of the function that asked for an index
         for _ in range(_MOST_WRAPPERS if self._iterator is None else 0):
             iterator = frame.f_locals.get("self")
             if hasattr(iterator, "_num_yielded") and hasattr(iterator, "_num_workers"):
@@ -112,7 +112,7 @@ class WorkerSampler(DistributedSampler[Any]):
 
 
 def _batch_size_of(reader: object) -> int:
-    """Return how many samples are a batch of what reads a sampler; 0 if that is not known."""
+    """Return the batch size of the object that reads a sampler; 0 if it is not known."""
     if hasattr(reader, "_index_sampler"):  # the iterator of a DataLoader with batch_size=None
         return 1
     size = getattr(reader, "batch_size", None) if isinstance(reader, BatchSampler) else None

@@ -1,13 +1,13 @@
-"""The state of a script beside its parameters, for checkpoints.
+"""The state of a script besides its parameters, for checkpoints.
 
-A script is one process that cannot be saved as a whole. Saved are the objects that it gave to
-`outpace.attach`, the settings of its optimizer, the model's buffers, the random generators and the
-place in its data. The script runs from its beginning when the run is resumed; `attach` restores
-all this, and the sampler leaves out the batches that the script has had.
+The process of a script cannot be saved as a whole. So a checkpoint has the objects that the script
+gave to `outpace.attach`, the settings of its optimizer, the model's buffers, the random generators
+and the place in its data. The script runs from its beginning when the run is resumed; `attach`
+restores all this, and the sampler leaves out the batches that the script has had.
 
-The state is taken when the script begins the first forward pass of an iteration. All that belongs
-to the iteration before, such as `scheduler.step()`, has run then. The generators are saved as they
-were when the batch was drawn, so that the same batch is drawn again.
+The state is taken when the script begins the first forward pass of an iteration. By then everything
+that belongs to the previous iteration, such as `scheduler.step()`, has run. The saved states of the
+generators are those at the draw of the batch, so that the same batch is drawn again.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Stateful(Protocol):
 
 
 def require_stateful(objects: Mapping[str, object]) -> None:
-    """Raise ConfigError unless all these objects, by name in `attach`, have the methods for it."""
+    """Raise ConfigError unless all these objects, by name in `attach`, can be saved."""
     for name, each in objects.items():
         if not isinstance(each, Stateful):
             raise ConfigError(
@@ -60,10 +60,10 @@ def require_stateful(objects: Mapping[str, object]) -> None:
 
 
 class SavedScript:
-    """The saved state of one script. See the head of the file.
+    """The saved state of one script; see the head of the file.
 
     Args:
-        objects: by their name in `outpace.attach`.
+        objects: the objects to save, by their name in `outpace.attach`.
         is_wanted: True if the run has checkpoints.
         follows: True if the script's own collectives do the training.
 
@@ -92,13 +92,13 @@ class SavedScript:
 
     @property
     def is_complete(self) -> bool:
-        """False if nothing says how far the script has come: no objects, and no sampler."""
+        """False if nothing records how far the script is: it keeps no object and has no sampler."""
         return bool(self._objects) or HERE.data.has_samplers
 
     def state(self) -> dict[str, Any]:
-        """Return the present state; at the first forward pass of an iteration.
+        """Return the present state; call this at the first forward pass of an iteration.
 
-        Warns if the script does not keep how far it has come.
+        Warns if the script keeps no record of its progress.
         """
         if self.is_complete and (lacks := unkept()):
             HERE.tell(lacks)
@@ -113,7 +113,7 @@ class SavedScript:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Put the script into a state, without `random` if the generators stay as they are.
+        """Put the script into a state, without `random` if the generators shall not change.
 
         Raises ConfigError if it keeps other objects now.
         """
@@ -128,8 +128,8 @@ class SavedScript:
         if len(groups) != len(settings):
             raise ConfigError(
                 f"outpace.attach got an optimizer with {plural(len(groups), 'parameter group')}, "
-                f"and that of the checkpoint has {len(settings)}: resume with the script that the "
-                "run was made with"
+                f"and the optimizer of the checkpoint has {len(settings)}: resume with the script "
+                "that the run was made with"
             )
         for name, each in self._objects.items():
             each.load_state_dict(kept[name])
@@ -160,7 +160,7 @@ def set_random_states(states: Mapping[str, Any]) -> None:
         count = len(states["cuda"])
         HERE.tell(
             f"the checkpoint has the random state of {plural(count, 'GPU')}, and this process has "
-            f"{count - missing}: what the script draws on the others is drawn anew"
+            f"{count - missing}: what the script draws on the others gets new random numbers"
         )
     np.random.set_state(states["numpy"])
     random.setstate(states["python"])

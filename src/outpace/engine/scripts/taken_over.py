@@ -1,4 +1,4 @@
-"""The optimizer of a user's script, whose steps and state the run has from `attach` on."""
+"""The optimizer of a user's script after `attach`: the run handles its steps and its state."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ def take_over(
 ) -> None:
     """Make `optimizer.step` call `take_step`; otherwise the optimizer behaves as before.
 
-    Another process may hold its state. What the script saves has all of it.
+    Another process may hold the optimizer's state, but a state that the script saves is complete.
 
-    The optimizer gets its own class rather than an attribute, because schedulers and hooks wrap
-    the step of the class. A scheduler made earlier has wrapped the old step as an attribute,
+    The optimizer gets its own class and not an attribute, because schedulers and hooks wrap the
+    step of the class. If a scheduler was made earlier, it has wrapped the old step in an attribute,
     which is removed.
 
     Args:
@@ -53,7 +53,7 @@ def take_over(
 
     @_disable_dynamo
     def stepped(*_: Any) -> None:
-        """Refuse a step by a method that the script got before: no other worker knows of it."""
+        """Refuse a step by a method that the script got before, as no other worker would see it."""
         nonlocal has_stepped
         is_of_run, has_stepped = has_stepped, False
         if not is_of_run and os.getpid() == this:
@@ -65,9 +65,9 @@ def take_over(
 
     def add_param_group(self: Any, param_group: dict[str, Any]) -> None:
         raise ConfigError(
-            "a parameter group was added to the optimizer, but the run shares those that it had "
-            f"{when_shared()}: add all groups before, or train with DistributedDataParallel and "
-            "sync.kind=ssgd"
+            "a parameter group was added to the optimizer, but the run shares the groups that it "
+            f"had {when_shared()}: add all groups before, or train with DistributedDataParallel "
+            "and sync.kind=ssgd"
         )
 
     def load_state_dict(self: Any, state_dict: dict[str, Any]) -> None:
@@ -79,7 +79,7 @@ def take_over(
             return kind.state_dict(self)
 
     def reduce(self: Any, _: Any) -> Any:
-        """Copy as the original class; protocol 0, because protocols 2 and up check the class."""
+        """Copy like the original class; protocol 0, because protocols 2 and up check the class."""
         with whole_state():
             make, (_, *arguments), *rest = kind.__reduce_ex__(self, 0)
         return (make, (kind, *arguments), *rest)
@@ -92,7 +92,7 @@ def take_over(
         "load_state_dict": load_state_dict,
         "state_dict": state_dict,
         "__reduce_ex__": reduce,
-        # GradScaler then always calls step(), and sets `found_inf` if the step is to be skipped.
+        # With this attribute GradScaler always calls step(), and sets `found_inf` to skip the step.
         "_step_supports_amp_scaling": True,
         "__module__": kind.__module__,
         "__qualname__": kind.__qualname__,
@@ -102,13 +102,13 @@ def take_over(
 
 
 def _remove_own_step(optimizer: torch.optim.Optimizer) -> None:
-    """Remove an attribute that hides the step of the class, if it only calls that.
+    """Remove an attribute that hides the class's step, if it only calls that step.
 
     Raises:
-        ConfigError: if it does more, such as to clip the gradient.
+        ConfigError: if the attribute does more, for example clips the gradient.
     """
     own = found = optimizer.__dict__.pop("step", None)
-    while hasattr(found, "_wrapped_by_lr_sched"):  # made by a scheduler
+    while hasattr(found, "_wrapped_by_lr_sched"):  # an attribute made by a scheduler
         found = found.__wrapped__
     if found is not None and getattr(found, "__func__", found) is not type(optimizer).step:
         optimizer.step = own  # type: ignore[method-assign]

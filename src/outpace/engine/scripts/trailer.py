@@ -1,17 +1,17 @@
-"""The numbers behind a gradient, with which all workers take the same step.
+"""The numbers after a gradient that make all workers take the same step.
 
-Whatever is done to a gradient, sums and means, is done to its trailer. So these are sums over the
-gradients, or their means:
+A trailer is summed and averaged together with its gradient. So its numbers are sums or means over
+the gradients:
 
 - 1, so that a sum says how many gradients it has;
-- for each parameter, 1 if the worker has a gradient of it, else 0. The step leaves a parameter
-  alone for which no worker has one, as the optimizer would;
-- where the step is one of another optimizer than the worker's own, the numbers in the optimizer's
-  settings: workers at different iterations may have others, and the step uses the mean;
+- for each parameter, 1 if the worker has a gradient for it, else 0. A step does not change a
+  parameter for which no worker has a gradient, as the optimizer would not; - if another optimizer
+  than the worker's own takes the step, the numbers in the optimizer's settings: workers at
+  different iterations may have other settings, and the step uses the mean;
 - the model buffers that workers average (`buffers`).
 
-The trailer has a dtype of its own: a learning rate or a buffer must not be rounded to that of the
-gradient.
+The trailer has a separate dtype: a learning rate or a buffer must not be rounded to the dtype of
+the gradient.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from outpace.blocks.block import Pieces, StepSettings, Value, parts
 from outpace.engine.scripts.buffers import BufferLayout
 from outpace.errors import ConfigError
 
-Settings: TypeAlias = Sequence[dict[str, Any]]  # plain data of each parameter group
-# Of a number in settings: its group, its key and, within lists, its places.
+Settings: TypeAlias = Sequence[dict[str, Any]]  # settings of each parameter group, as plain data
+# The place of a number in settings: its group, its key and, within lists, its indices.
 Place: TypeAlias = tuple[Any, ...]
 
 
@@ -38,8 +38,8 @@ class Trailer:
 
     Attributes:
         tensors: number of parameters.
-        numbers: the numbers in settings that travel.
-        buffers: of the vector of averaged buffers.
+        numbers: the places of the numbers in settings that are sent.
+        buffers: layout of the vector of averaged buffers.
     """
 
     tensors: int
@@ -67,11 +67,11 @@ class Trailer:
 
         Args:
             unused: numbers of the parameters without a gradient.
-            settings: of the optimizer in this step.
+            settings: settings of the optimizer in this step.
             buffers: the vector of this worker's averaged buffers.
 
         Raises:
-            ConfigError: if a setting was a number in `attach` and is none now.
+            ConfigError: if a setting was a number in `attach` and is not a number now.
         """
         used = [float(number not in unused) for number in range(self.tensors)]
         numbers = [_number(settings, place) for place in self.numbers]
@@ -85,7 +85,7 @@ class Trailer:
 
         Args:
             value: a sum or a mean of gradients with their trailers.
-            latest: settings of this worker, for what does not travel.
+            latest: settings of this worker, for the values that are not sent.
         """
         *gradient, last = parts(value)
         if not gradient:

@@ -1,10 +1,10 @@
-"""Watches the gradients of a script whose parts are pushed during backward (`overlap: backward`).
+"""Watches the gradients of a script that are pushed during backward (`overlap: backward`).
 
-A part that has left cannot be changed any more. So this file finds, before or in the next
-`optimizer.step()`, what a script does to a gradient after backward: clipping, accumulation over
-several backward passes, GradScaler. The version of a tensor, which torch counts, and its identity
-show a change. A change through `.data` or numpy has no version: so the first iterations compare the
-values too.
+A part that was sent cannot be changed any more. So this file finds, before or in the next
+`optimizer.step()`, every change that a script makes to a gradient after backward: clipping,
+accumulation over several backward passes, GradScaler. torch's version counter of a tensor, and the
+tensor's identity, show a change. A change through `.data` or numpy does not change the version, so
+the first iterations compare the values as well.
 """
 
 from __future__ import annotations
@@ -20,17 +20,18 @@ from outpace.engine.scripts.model import ScriptModel
 from outpace.errors import ConfigError
 from outpace.support.place import HERE
 
-_COMPARED: Final = 16  # iterations whose gradients are compared by value
+_COMPARED: Final = 16  # number of iterations whose gradients are compared by value
 _REMEDY: Final = "leave overlap out, or let step() get the gradient as backward leaves it"
 
 
 class WatchedGradients:
-    """Notes the gradients of a script as backward makes them, and checks them at its step.
+    """Notes the gradients of a script when backward makes them, and checks them at its step.
 
     Args:
-        is_paused: returns True while a backward pass of this process is not one of the training.
+        is_paused: returns True during backward passes of this process that are not part of the
+            training.
         begins: called when backward begins to make gradients, with the numbers of the parameters
-            that it makes none for, because they are not trained.
+            that have no gradient because they are not trained.
         made: called with the number of a parameter whose gradient backward has made.
     """
 
@@ -44,16 +45,17 @@ class WatchedGradients:
         self._script, self._is_paused = script, is_paused
         self._begins, self._made = begins, made
         self._seen: dict[int, tuple[torch.Tensor, int, torch.Tensor | None]] = {}
-        self.settings: list[dict[str, Any]] = []  # of the optimizer, when the first part was made
+        # settings of the optimizer when the first part was made
+        self.settings: list[dict[str, Any]] = []
         self._compared = _COMPARED
         self._error: Exception | None = None
         self._unwatched = set(range(len(script.parameters)))
         self.begin()
 
     def begin(self) -> None:
-        """The script begins an iteration."""
+        """Note that the script begins an iteration."""
         self._seen.clear()
-        # A parameter that was not trained until now may be: torch hooks only those that are.
+        # A parameter may be trained from now on: torch sets hooks only on trained parameters.
         for number in [n for n in self._unwatched if self._script.parameters[n].requires_grad]:
             self._unwatched.remove(number)
             parameter = self._script.parameters[number]
@@ -61,12 +63,12 @@ class WatchedGradients:
             parameter.register_post_accumulate_grad_hook(take)  # type: ignore[no-untyped-call]
 
     def _take(self, number: int, parameter: torch.Tensor) -> None:
-        """Note the gradient of a parameter, which backward has just made."""
+        """Note the gradient of a parameter that backward has just made."""
         if self._is_paused():
             return
         try:
             self._take_first(number, parameter)
-        except Exception as error:  # the script may catch it: then its step raises it
+        except Exception as error:  # the script may catch the error: then its step raises it
             self._error = error
             raise
 
@@ -89,9 +91,10 @@ class WatchedGradients:
         self._made(number)
 
     def require_between_steps(self) -> None:
-        """Raise ConfigError if parts of a gradient have left whose step the script has not taken.
+        """Raise ConfigError if parts of a gradient were sent whose step is not taken yet.
 
-        The servers' optimizer state would be that of before the step in part, and after it in part.
+        Otherwise some servers' optimizer state would be from before the step, and some from after
+        it.
         """
         if self._seen:
             raise ConfigError(
@@ -101,10 +104,10 @@ class WatchedGradients:
             )
 
     def check(self) -> None:
-        """The script takes a step: require that its gradients are still those that were made.
+        """Check, at a step of the script, that its gradients are those that backward made.
 
         Raises:
-            ConfigError: if they are not, or what was raised in its backward pass.
+            ConfigError: if the gradients differ, or the error that was raised in the backward pass.
         """
         if self._error is not None:
             raise self._error
@@ -143,8 +146,8 @@ class WatchedGradients:
         if not is_same:
             raise ConfigError(
                 f"overlap: backward: the gradient of the parameter {self._name(number)} was "
-                "changed between backward and optimizer.step(), after it was pushed: clipping "
-                f"and the like need the whole gradient: {_REMEDY}"
+                "changed between backward and optimizer.step(), after it was pushed: clipping, "
+                f"for example, needs the whole gradient: {_REMEDY}"
             )
 
     def _name(self, number: int) -> str:

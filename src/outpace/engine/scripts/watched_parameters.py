@@ -2,18 +2,18 @@
 
 Examples are weights that are clamped or masked, Lookahead, and a checkpoint that is loaded in
 mid-run. With servers and with hpsgd, the parameters that all workers share are not in the script's
-model, and would replace the change with the next step, so it is refused. With other strategies the
-model has the worker's own parameters, and the change stays; in virtual time the simulation, which
-holds these parameters, is told.
+model. They would replace the change in the next step, so the change is refused. With other
+strategies the model has the worker's own parameters, and the change remains; in virtual time it is
+reported to the simulation, which holds these parameters.
 
-What counts are the values: a script may put others into its model, such as averaged ones for an
-evaluation, and put the first ones back.
+Only the values count: a script may put other values into its model, such as averaged ones for an
+evaluation, and then restore the first ones.
 
-Steps of other optimizers than the one that the run has taken over are found too. The steps of an
-optimizer that has parameters of the model would be lost, or each worker's own, so they are refused.
-An optimizer of other parameters trains on each worker alone, which is said. An optimizer may also
-be around the run's, and take its steps by it (Lookahead, accelerate's), or within it (SAM's): these
-are no others.
+Steps of optimizers that the run has not taken over are found as well. If such an optimizer has
+parameters of the model, its steps would be lost, or made by each worker alone, so they are refused.
+An optimizer of other parameters trains on each worker alone; a warning says so. An optimizer that
+wraps the run's optimizer and calls its steps (Lookahead, accelerate's), or that the run's optimizer
+contains (SAM's), is accepted.
 """
 
 from __future__ import annotations
@@ -39,19 +39,20 @@ from outpace.errors import ConfigError
 from outpace.support.place import HERE
 from outpace.support.words import plural, shortened
 
-_FIRST_STEPS: Final = 3  # of which one must have a gradient
+_FIRST_STEPS: Final = 3  # number of first steps, one of which must have a gradient
 
 
 @not_compiled
 class OtherOptimizers:
-    """Looks at each step of the optimizers of this process, until the script leaves the run."""
+    """Watches each step of the optimizers of this process until the script leaves the run."""
 
     def __init__(self, script: ScriptModel) -> None:
         self._script = script
         self._pid = os.getpid()
-        self._steps = 0  # that the optimizer of the run has begun
-        self._is_stepping = False  # it takes one
-        # Of other optimizers that take a step: the number of those steps when it began.
+        self._steps = 0  # number of steps that the optimizer of the run has begun
+        self._is_stepping = False  # the optimizer of the run is taking a step
+        # For each other optimizer that is taking a step: the number of the run's steps when it
+        # began.
         self._begun = weakref.WeakKeyDictionary[torch.optim.Optimizer, int]()
         self._has_told = False
         self._handles = [
@@ -60,7 +61,7 @@ class OtherOptimizers:
         ]
 
     def close(self) -> None:
-        """Look at no more steps."""
+        """Stop watching steps."""
         for handle in self._handles:
             handle.remove()
 
@@ -78,10 +79,10 @@ class OtherOptimizers:
             self._look_at(optimizer)
 
     def _look_at(self, optimizer: torch.optim.Optimizer) -> None:
-        """Judge an optimizer that has taken a step without that of the run.
+        """Judge an optimizer that has taken a step without the run's optimizer.
 
         Raises:
-            ConfigError: if it has parameters of the model.
+            ConfigError: if the optimizer has parameters of the model.
         """
         trained = {id(p) for p in _trained_by(optimizer)}
         names = [name for name, p in self._script.model.named_parameters() if id(p) in trained]
@@ -111,12 +112,12 @@ def _trained_by(optimizer: torch.optim.Optimizer) -> Iterator[torch.Tensor]:
 
 
 class WatchedParameters:
-    """Compares a script's parameters at its step with those that the model was given before.
+    """Compares a script's parameters at its step with the parameters that its model was given.
 
     Args:
-        worker: its name.
-        carries: True if parameters that are the script's own are also held elsewhere, so that a
-            change must be carried there.
+        worker: name of the worker.
+        carries: True if the script's own parameters are also held elsewhere, so that a change must
+            be sent there.
     """
 
     def __init__(
@@ -127,7 +128,7 @@ class WatchedParameters:
         self._kind = f"sync.kind={getattr(experiment.sync, 'kind', 'several strategies')}"
         self._has_servers = strategy is None
         self._loses = strategy is None or strategy.uses_replica
-        # The steps of an outer optimizer make the common parameters.
+        # The steps of an outer optimizer produce the common parameters.
         self._is_outer = strategy is not None and strategy.has_own and strategy.has_common
         self._is_saved = experiment.checkpoint is not None
         self._looks = self._loses or self._is_outer or self._is_saved or carries
@@ -141,7 +142,7 @@ class WatchedParameters:
             for name, p in script.model.named_parameters()
             if p.requires_grad and id(p) not in held and p.layout is torch.strided
         }
-        # Those of them that had a gradient at the last step, and their values.
+        # The ones that had a gradient at the last step, and their values.
         self._not_held_before: tuple[list[str], Fingerprints | None] = [], None
         self._others = OtherOptimizers(script)
         if self._not_held and HERE.number == 0:
@@ -153,12 +154,12 @@ class WatchedParameters:
             )
 
     def begin(self) -> None:
-        """The model has the parameters at which the script computes its next gradient."""
+        """Note that the model has the parameters for the script's next gradient."""
         if self._looks:
             self._given = Fingerprints(self._script.parameters)
 
     def at_step(self, iteration: int) -> bool:
-        """The script takes a step: return True if it has changed parameters that are its own.
+        """Return True if the script has changed its own parameters before this step.
 
         Raises:
             ConfigError: if the change would be lost, or parameters have another dtype or shape.
@@ -176,7 +177,7 @@ class WatchedParameters:
         return True
 
     def _warn_of_own(self, change: str) -> None:
-        """Warn of what a change of the worker's own parameters does not do."""
+        """Warn about effects that a change of the worker's own parameters does not have."""
         if self._is_outer:
             HERE.tell(
                 f"{change}: with {self._kind} that is a part of the worker's own steps, so a limit "
@@ -190,14 +191,14 @@ class WatchedParameters:
             )
 
     def leave(self, *, fetch: bool) -> tuple[bool, torch.Tensor | None]:
-        """The script takes no more steps.
+        """Note that the script takes no more steps.
 
         Args:
-            fetch: True if it leaves by `outpace.finish`.
+            fetch: True if the script leaves by `outpace.finish`.
 
         Returns:
-            True if the script has changed parameters that are its own since its last step; and the
-            parameters that `finish` must leave in the model, if others are the result of the run.
+            True if the script has changed its own parameters since its last step; and the
+            parameters that `finish` must leave in the model, if the result of the run is different.
         """
         self.close()
         changed = self._changed()
@@ -213,7 +214,7 @@ class WatchedParameters:
         return not self._loses, self._script.flat()
 
     def close(self) -> None:
-        """Stop looking at steps of optimizers: the process may continue after the run."""
+        """Stop watching steps of optimizers, because the process may continue after the run."""
         self._others.close()
 
     def _changed(self) -> list[int]:
@@ -228,7 +229,7 @@ class WatchedParameters:
 
     @property
     def _holder(self) -> str:
-        return "the servers have" if self._has_servers else "parameters beside the model are"
+        return "the servers have" if self._has_servers else "parameters besides the model are"
 
     def _lost(self, changed: list[int], iteration: int) -> str:
         when, instead = f"between its steps {iteration - 1} and {iteration}", ""
@@ -244,7 +245,7 @@ class WatchedParameters:
         )
 
     def _look_for_gradients(self) -> None:
-        """Warn if no parameter has a gradient in the first steps: they train nothing."""
+        """Warn if no parameter has a gradient in the first steps, which then train nothing."""
         if self._without_gradient >= _FIRST_STEPS:
             return
         if any(p.grad is not None for p in self._script.parameters):
@@ -259,7 +260,7 @@ class WatchedParameters:
             )
 
     def _look_at_not_held(self) -> None:
-        """Warn of parameters that are not in the optimizer if they are trained all the same."""
+        """Warn if parameters that are not in the optimizer are trained."""
         found = {name: p for name, p in self._not_held.items() if p.grad is not None}
         if not found or HERE.workers == 1:
             return

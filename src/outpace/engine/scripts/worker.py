@@ -1,9 +1,9 @@
 """A user's script as a worker, in every runtime.
 
-`Place.worker` is a `ScriptWorker`: what a script may do and when does not depend on the runtime. It
-has a `Driver`, which each runtime implements, for what does. A script that calls `outpace.attach`
-is an `AttachedScript` (`engine.scripts.attached`); one whose own collectives and optimizer do the
-training is a `FollowedScript`.
+`Place.worker` is a `ScriptWorker`, because it does not depend on the runtime what a script may do
+and when. Everything that depends on the runtime is in its `Driver`, which each runtime implements.
+A script that calls `outpace.attach` is an `AttachedScript` (`engine.scripts.attached`); a script
+whose own collectives and optimizer do the training is a `FollowedScript`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from outpace.tasks.abort_points import Computation
 
 
 class Presence:
-    """Whether what happens in this process belongs to the training.
+    """Tells whether the actions of this process belong to the training.
 
     Attributes:
         has_left: True once the worker has left the run.
@@ -41,39 +41,39 @@ class Presence:
         return self.has_left or self.is_copy
 
     def is_elsewhere(self) -> bool:
-        """True if a forward pass of this process is not one of the training."""
+        """True if a forward pass of this process is not part of the training."""
         return self.is_untimed or self.is_out
 
 
 class Driver(Protocol):
-    """The part of a script's worker that its runtime implements."""
+    """The part of a script's worker that a runtime implements."""
 
-    name: str  # of the worker
-    presence: Presence  # also changed by the driver, when the run is over
+    name: str  # name of the worker
+    presence: Presence  # the driver also changes it when the run is over
 
     @property
     def is_ended_early(self) -> bool:
-        """True if the run was ended early: the script then has a while to end by itself."""
+        """True if the run was ended early; then the script has some time to end by itself."""
 
     def log(self, values: Mapping[str, float]) -> None:
-        """Keep what the script logs at this point of the run."""
+        """Record the values that the script logs at this point of the run."""
 
     def out_of_time(self) -> AbstractContextManager[None]:
-        """Return a context whose time is no part of an iteration."""
+        """Return a context whose time is not part of an iteration."""
 
     def leave(self, *, fetch: bool, sets: bool) -> None:
         """Leave the run.
 
         Args:
-            fetch: load the final parameters into the model.
-            sets: the script has changed parameters that are its own since its last step.
+            fetch: True: load the final parameters into the model.
+            sets: True: the script has changed its own parameters since its last step.
         """
 
     def end(self, error: Exception | None) -> None:
-        """Take the end of the script, which has left the run unless there is an error."""
+        """Note the end of the script, which has left the run unless there is an error."""
 
     def close(self) -> None:
-        """Close the connection to the run, whose process may be about to end."""
+        """Close the connection to the run, because the process may be about to end."""
 
 
 class FollowedDriver(Driver, Protocol):
@@ -86,11 +86,11 @@ class FollowedDriver(Driver, Protocol):
         """Note that a forward pass with gradients of the model begins."""
 
     def stepped(self) -> None:
-        """End an iteration: the optimizer has taken a step. Raises RunOver if it was the last."""
+        """End an iteration after an optimizer step. Raises RunOver if it was the last iteration."""
 
 
 class ScriptWorker:
-    """The worker that the script of this process is."""
+    """The worker that is formed by the script of this process."""
 
     def __init__(self, driver: Driver) -> None:
         self.driver, self._presence, self._name = driver, driver.presence, driver.name
@@ -117,7 +117,7 @@ class ScriptWorker:
             raise EndedEarly
 
     def log(self, values: Mapping[str, float]) -> None:
-        """See `outpace.log`; values: by column of metrics.parquet. Also after `outpace.finish`."""
+        """See `outpace.log`. values: values by column of metrics.parquet."""
         if self._presence.is_copy:
             raise RunError(
                 f"a process that {self._name} has forked is no worker: only the worker's own "
@@ -139,7 +139,7 @@ class ScriptWorker:
             self._presence.is_untimed = False
 
     def abortable(self) -> AbstractContextManager[Computation]:
-        """See `outpace.abortable`; nothing is stopped."""
+        """See `outpace.abortable`; here nothing is stopped."""
         return never_stopped()
 
     def leave(self, *, fetch: bool = False) -> None:
@@ -148,7 +148,7 @@ class ScriptWorker:
             self.driver.leave(fetch=fetch, sets=False)
 
     def end(self, error: Exception | None) -> None:
-        """Leave the run at the end of the script, or report its error; later calls do nothing."""
+        """Leave the run at the script's end, or report its error; later calls do nothing."""
         if self._presence.is_copy:
             return
         failure: Exception | None = None
@@ -176,7 +176,7 @@ class FollowedScript(ScriptWorker):
         self._take_step = driver.stepped
 
     def stepped(self) -> None:
-        """See `FollowedDriver`. Raises RunError or ConfigError if the script may take no step."""
+        """See `FollowedDriver`. Raises RunError or ConfigError if no step is allowed."""
         self._require_step()
         self._exit_if_ended_early()
         self._take_step()
@@ -184,5 +184,5 @@ class FollowedScript(ScriptWorker):
 
 @contextmanager
 def never_stopped() -> Iterator[Computation]:
-    """Return the context of a computation that always runs to its end."""
+    """Return the context of a computation that is never stopped."""
     yield Computation()

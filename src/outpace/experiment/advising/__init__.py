@@ -1,1 +1,1 @@
-"""Advice: which strategy reaches a target soonest on a given cluster, and how sure that is."""
+"""Advice: which strategy reaches a target soonest on a given cluster, and how certain that is."""

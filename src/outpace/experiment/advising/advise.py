@@ -1,4 +1,4 @@
-"""`outpace.advise`: which strategy reaches a target soonest here, and how sure that is."""
+"""`outpace.advise`: which strategy reaches a target soonest, and how certain that is."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class Advice(AdviceResult):
 
 
 class Interrupted(KeyboardInterrupt):
-    """The study was interrupted, and has an answer so far, which is written."""
+    """Raised if the study was interrupted; the answer so far is written."""
 
     def __init__(self, advice: Advice) -> None:
         super().__init__("interrupted")
@@ -96,31 +96,32 @@ def advise(
     """Return which strategy reaches the target soonest, by simulating about 24 of them.
 
     Learning rates and finalists are searched on some seeds; the finalists, BSP and all-reduce are
-    then run on fresh ones.
+    then run on fresh seeds.
 
     Args:
         experiment: an Experiment, plain data, or the path of a YAML file.
-        out: folder for recommended.yaml, advice.json and report.html; new, empty, or with the
-            advice of the same study.
+        out: folder for recommended.yaml, advice.json and report.html; it must be new, empty, or
+            have the advice of the same study.
         target_accuracy, target_loss: the target; at most one of them. None: the experiment's
             `target`.
-        budget_s: seconds after which the answer so far is given; None: until it is complete.
+        budget_s: seconds after which the answer so far is given; None: the study is completed.
         seeds: number of fresh seeds, at least 2.
-        cluster: a cluster file, whose keys replace those of the experiment.
+        cluster: a cluster file, whose keys replace the keys of the experiment.
         lr_argument: the argument of a script that sets its learning rate, such as `--lr`; without
-            it, all candidates run a script with its own.
-        only: kinds of strategies to choose from, beside BSP and all-reduce; None: all.
+            it, all candidates run a script with the script's own rate.
+        only: kinds of strategies to choose from, besides BSP and all-reduce; None: all.
         min_gain: the least gain over BSP, as a share, for which another strategy is recommended.
-        processes: most runs at a time; None: one for each core.
+        processes: largest number of runs at a time; None: one for each core.
         on: where the runs in virtual time are carried out, as for `compare`; `out` is not needed.
         say: called with provisional answers.
-        show: called with the phase, the runs that have ended, and those planned for all phases.
-        task, changes: as for `simulate`.
+        show: called with the phase, the number of runs that have ended, and the number planned for
+            all phases.
+        task, changes: see `simulate`.
 
     Raises:
         ConfigError: before anything is run.
         RunError: if no run reached the target, or the budget is too small for one run.
-        Interrupted: after the answer so far was written to `out`; a KeyboardInterrupt.
+        Interrupted: a KeyboardInterrupt, raised after the answer so far was written to `out`.
     """
     source = experiment if isinstance(experiment, Source) else source_of(experiment, task, changes)
     folder = None if out is None else Path(out)
@@ -144,12 +145,13 @@ def advise(
                 "compute is missing: give a law of run times, a cluster file (cluster), or a "
                 "folder (out) for the recording of some real steps"
             )
-        # Before this process is connected to the cluster of `on`, since Ray takes it into no
-        # other: the recording is made where the launcher of the configuration says.
+        # This comes before the connection to the cluster of `on`, since Ray connects a process to
+        # only one cluster: the recording is made where the launcher of the configuration says.
         show("recording", 0, 1)
         source = recorded_cluster(source, folder, say)
     problem = problem_of(source, target, lr_argument, only)
-    warnings: dict[str, set[str]] = {}  # what many runs say alike, and whose runs
+    # warnings that many runs give, and the candidates of these runs
+    warnings: dict[str, set[str]] = {}
 
     def warning(key: Hashable, text: str) -> None:
         if text not in warnings:
@@ -198,7 +200,7 @@ def _target(data: Mapping[str, Any]) -> Target:
 
 
 def _named(warned: Mapping[str, set[str]], problem: Problem) -> tuple[str, ...]:
-    """Return the warnings of the runs, each behind the candidates that had it."""
+    """Return the warnings of the runs, each after the names of the candidates that had it."""
     found = []
     for text, names in sorted(warned.items()):
         own = listed([each.name for each in problem.candidates if each.name in names])
@@ -207,7 +209,7 @@ def _named(warned: Mapping[str, set[str]], problem: Problem) -> tuple[str, ...]:
 
 
 def _asked(source: Source, target: Target, seeds: int, options: list[Any]) -> Any:
-    """Return what tells one study from another, as plain data."""
+    """Return the plain data that distinguish one study from another."""
     data = {key: value for key, value in source.data.items() if key != "task"}
     data["task"] = source.data["task"] if source.given is None else source.given.name
     asked = [data, dataclasses.asdict(target), seeds, options]

@@ -19,7 +19,7 @@ from outpace.sync.assignment import has_servers
 
 OWN: Final = "as configured"
 
-# Keys that a strategy brings, so those of the configuration are not used.
+# Keys that a candidate sets, so the keys of the configuration are not used.
 _OF_STRATEGY: Final = ("sync", "sync_changes", "conditions", "pull", "skip")
 
 
@@ -28,8 +28,8 @@ class Candidate:
     """A strategy that advice may recommend.
 
     Attributes:
-        name: unlike that of the other candidates; can name a folder.
-        family: the kind of idea that it stands for, such as `bounded staleness`.
+        name: unique name, which can be the name of a folder.
+        family: the kind of method, such as `bounded staleness`.
         sync: the key `sync` of a configuration.
         beside: further keys of a configuration that belong to the strategy, such as `pull`.
     """
@@ -46,15 +46,16 @@ class Candidate:
     def applied(self, data: Mapping[str, Any]) -> dict[str, Any]:
         """Return the configuration with this strategy in place of its own.
 
-        Without servers the keys about servers are left out, `network.delays`, which are of
-        messages with servers, and failures of servers. Cluster files follow the same rule.
+        Without servers, the keys about servers are left out, as well as `network.delays`, which are
+        for messages to and from servers, and failures of servers. Cluster files follow the same
+        rule.
         """
         left = {key: value for key, value in data.items() if key not in _OF_STRATEGY}
         if not self.has_servers:
             left = without_servers(left)
             task = left.get("task")
             if not isinstance(task, Mapping) or task.get("kind") != "script":
-                left.pop("forward_share", None)  # a task has it with `overlap` alone
+                left.pop("forward_share", None)  # a task has it only with `overlap`
         return {**left, "sync": dict(self.sync), **self.beside}
 
     def experiment(
@@ -75,8 +76,8 @@ def candidates(workers: int, patience_s: float | None = None) -> list[Candidate]
     one candidate.
 
     Args:
-        patience_s: how long a partial push waits after its quorum. Without a wait it is the same as
-            dropping stragglers.
+        patience_s: seconds that a partial push waits after its quorum. Without a wait it is the
+            same as dropping stragglers.
     """
     found: list[Candidate] = []
     for each in _all(workers, patience_s):
@@ -88,15 +89,15 @@ def candidates(workers: int, patience_s: float | None = None) -> list[Candidate]
 
 
 def first_of_families(found: Sequence[Candidate]) -> list[str]:
-    """Return the first candidate of each family, which are tried before the others.
+    """Return the first candidate of each family. These are tried before the others.
 
-    That matters only if time is short.
+    The order matters only if time is short.
     """
     return list({each.family: each.name for each in reversed(found)}.values())
 
 
 def _all(workers: int, patience_s: float | None) -> Iterator[Candidate]:
-    """Yield the candidates, in each family that first which was soon in benchmarks/strategies."""
+    """Yield the candidates; in each family the fastest in benchmarks/strategies comes first."""
     yield Candidate(BSP, "barrier", {"kind": "bsp"})
     yield Candidate(ALL_REDUCE, "barrier", {"kind": "ssgd"})
     yield Candidate("ASP, over staleness", "asynchronous", {"kind": "asp", "scale": "staleness"})
@@ -142,17 +143,18 @@ def usable(
     folder: Path | None = None,
     patience_s: float | None = None,
 ) -> tuple[list[Candidate], dict[str, str]]:
-    """Return the candidates that this configuration can be run with, and why others cannot.
+    """Return the candidates that can be used with this configuration, and why others cannot.
 
-    The configuration's own strategy is one of them, as `as configured`, if no other is the same.
+    The configuration's own strategy is one of them, named `as configured`, unless another candidate
+    is the same.
 
     Args:
-        source: names the data in errors.
+        source: name of the data in errors.
         folder: the folder that paths in the data are relative to.
         patience_s: see `candidates`.
 
     Returns:
-        The candidates; and by the name of each other one the reason, one line.
+        The candidates; and for the name of each other strategy the reason, in one line.
     """
     found: list[Candidate] = []
     refused: dict[str, str] = {}

@@ -1,6 +1,6 @@
 """Trials, and the curves of their evaluations.
 
-A score is a number of which more is better: the accuracy, or the training loss with a minus. A
+A score is a number for which larger is better: the accuracy, or the negative training loss. A
 target is reached by the first evaluation that shows it.
 """
 
@@ -15,11 +15,11 @@ from outpace.support.estimates import TimeTo
 from outpace.support.targets import Target
 
 SEARCH, FRESH = "search", "fresh seeds"  # parts of a study
-_FEW: Final = 5  # evaluations: fewer do not show that a run diverges
+_FEW: Final = 5  # number of evaluations below which a run cannot be judged as diverging
 
 
 def in_words(target: Target, score: float) -> str:
-    """Return a score as a person reads it, such as `accuracy 0.95`."""
+    """Return a score as text, such as `accuracy 0.95`."""
     return f"accuracy {score:.4g}" if target.accuracy is not None else f"loss {-score:.4g}"
 
 
@@ -28,9 +28,10 @@ class Trial:
     """A run of a study: a candidate with a learning rate, on a seed.
 
     Attributes:
-        part: of the study: SEARCH or FRESH.
-        candidate: its name.
-        limit_s: virtual time at which it ends: its horizon, or when it can no longer win.
+        part: the part of the study: SEARCH or FRESH.
+        candidate: name of the candidate.
+        limit_s: virtual time at which the trial ends: its horizon, or the time when it can no
+            longer win.
         every_s: virtual time from one evaluation to the next; None: as configured.
     """
 
@@ -44,14 +45,14 @@ class Trial:
 
 @dataclass(frozen=True, slots=True)
 class Curve:
-    """The evaluations of a trial, as far as it went.
+    """The evaluations of a trial until its end.
 
     Attributes:
-        times_s: of the evaluations, in seconds of virtual time, increasing.
-        scores: at these times.
+        times_s: times of the evaluations, in seconds of virtual time, increasing.
+        scores: scores at these times.
         error: why the trial failed; None if it did not.
-        totals: `iterations` of a worker, and its virtual time by what it did, in seconds:
-            `compute`, `communicate` and `wait`. Of a script, also the number of `parameters`.
+        totals: number of `iterations` of a worker, and its virtual time by activity, in seconds:
+            `compute`, `communicate` and `wait`. For a script, also the number of `parameters`.
     """
 
     times_s: tuple[float, ...] = ()
@@ -73,7 +74,7 @@ class Curve:
         return self.scores[-1] if self.scores else -math.inf
 
     def diverged(self, level: float) -> bool:
-        """Return True if the run failed, or missed its target and lost half of what it gained."""
+        """Return True if the run failed, or missed its target and lost half of its gain."""
         if self.error is not None or self.best >= level or len(self.scores) < _FEW:
             return self.error is not None
         return self.last <= (self.scores[0] + self.best) / 2
@@ -88,10 +89,10 @@ class Curve:
         return start_s + (self.times_s[place] - start_s) * (level - before) / (after - before)
 
     def gap_s(self, level: float) -> float:
-        """Return the time from the evaluation before to the first one that shows a score.
+        """Return the time from the previous evaluation to the first one that reaches a score.
 
-        A run shows a score at its evaluations only, so up to this much later than it has it. 0 if
-        the curve does not reach the score.
+        A run shows a score only at its evaluations, so it may have reached the score up to this
+        much earlier. 0 if the curve does not reach the score.
         """
         place = self._first(level)
         if place is None:
@@ -99,9 +100,10 @@ class Curve:
         return self.times_s[place] - (self.times_s[place - 1] if place else 0.0)
 
     def time_to(self, level: float, limit_s: float) -> TimeTo:
-        """Return the time to the target; of a trial that missed it, `limit_s`, a lower bound.
+        """Return the time to the target; for a trial that missed it, the lower bound `limit_s`.
 
-        A trial that failed, or a script that ended before, does not reach it later either.
+        A trial that failed, or a script that ended before, counts in the same way, since it would
+        not reach the target later.
         """
         place = self._first(level)
         return TimeTo(limit_s, False) if place is None else TimeTo(self.times_s[place], True)

@@ -1,4 +1,4 @@
-"""What the trials of a study have shown so far: learning rates, and the order of candidates."""
+"""The results of the trials of a study so far: learning rates, and the order of candidates."""
 
 from __future__ import annotations
 
@@ -12,22 +12,22 @@ from outpace.experiment.advising.curves import FRESH, SEARCH, Curve, Trial
 from outpace.experiment.advising.problem import Problem
 from outpace.support.estimates import TimeTo
 
-GRID: Final = (1.0, 2.0, 0.5, 4.0, 0.25)  # learning rates, in times of the configured one
-SEEDS: Final = 5  # of the search
-LONGEST: Final = 3.0  # horizon of a run on fresh seeds, in times of BSP
-_APART: Final = 1_000_000  # from the fresh seeds to those of the search
+GRID: Final = (1.0, 2.0, 0.5, 4.0, 0.25)  # learning rates, as multiples of the configured one
+SEEDS: Final = 5  # number of seeds of the search
+LONGEST: Final = 3.0  # horizon of a run on fresh seeds, as a multiple of BSP's time
+_APART: Final = 1_000_000  # distance of the fresh seeds from the seeds of the search
 _MARGIN: Final = 1.5  # a trial that takes this many times as long as the best one cannot win
 
 
 @dataclass(slots=True)
 class Findings:
-    """The problem of a study, and what its trials have shown so far.
+    """The problem of a study, and the results of its trials so far.
 
     Attributes:
-        seeds: the fresh ones, which have no part in the search.
-        horizon_s: virtual time at which trials end that have not reached the target.
+        seeds: the fresh seeds, which are not used in the search.
+        horizon_s: virtual time at which a trial ends if it has not reached the target.
         most_every_s: the longest time between evaluations; None: as configured.
-        left: the candidates that took part in the last round of the search.
+        left: the candidates in the last round of the search.
     """
 
     problem: Problem
@@ -62,25 +62,25 @@ class Findings:
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The candidates, BSP and all-reduce first."""
+        """The names of the candidates, with BSP and all-reduce first."""
         return tuple(each.name for each in self.problem.candidates)
 
     @property
     def references(self) -> tuple[str, ...]:
-        """BSP and all-reduce, which take part in every round of the search."""
+        """BSP and all-reduce, which are in every round of the search."""
         return tuple(name for name in self.names if name in (BSP, ALL_REDUCE))
 
     @property
     def grid(self) -> tuple[float, ...]:
-        """The learning rates to try; one, if trials cannot have another one."""
+        """The learning rates to try; only one if trials cannot have another one."""
         rate = self.problem.rate
         return (1.0,) if rate is None else tuple(rate * each for each in GRID)
 
     def logs(self, name: str, rate: float) -> dict[int, float]:
-        """Return the logarithms of the times of a candidate's trials of the search, by seed.
+        """Return the logarithms of the times of a candidate's trials in the search, by seed.
 
-        A trial that missed the target counts with its limit, a lower bound; one that failed is
-        infinitely slow.
+        A trial that missed the target counts with its limit, which is a lower bound; a failed trial
+        is infinitely slow.
         """
         found = {}
         for trial, curve in self.of(SEARCH, name).items():
@@ -90,11 +90,11 @@ class Findings:
         return found
 
     def rates(self, name: str) -> list[float]:
-        """Return the learning rates that were tried, the best first; all if none was.
+        """Return the learning rates that were tried, the best first; all rates if none was.
 
-        Those on the most seeds come first, since a round gives all rates that take part in it the
-        same seeds; so mean logarithms are compared over seeds that they have in common. Those with
-        which a trial failed come last. The score tells trials with equal limits apart.
+        Rates with the most seeds come first, since a round runs all its rates on the same seeds; so
+        mean logarithms are compared over common seeds. Rates with which a trial failed come last.
+        The score decides between trials with equal limits.
         """
         keys = {}
         for rate in self.grid:
@@ -104,13 +104,13 @@ class Findings:
         return sorted(keys, key=keys.__getitem__) or list(self.grid)
 
     def gain(self, name: str) -> float:
-        """Return how much smaller its mean logarithm is than that of BSP, over common seeds."""
+        """Return how much smaller a candidate's mean logarithm is than BSP's, over common seeds."""
         own, bsp = (self.logs(each, self.rates(each)[0]) for each in (name, BSP))
         gains = [bsp[seed] - own[seed] for seed in own if bsp.get(seed, math.inf) < math.inf]
         return math.fsum(gains) / len(gains) if gains else -math.inf
 
     def ranked(self, names: Iterable[str]) -> list[str]:
-        """Return those of the candidates that were tried, and not in vain, the fastest first."""
+        """Return the candidates of which a trial reached the target, the fastest first."""
         gains = {name: self.gain(name) for name in names}
         usable = [name for name, gain in gains.items() if gain > -math.inf]
         return sorted(usable, key=lambda n: (-gains[n], -self._score(n, self.rates(n)[0])))
@@ -131,15 +131,15 @@ class Findings:
     def limit_s(self, name: str) -> float:
         """Return the virtual time at which a trial of the search ends.
 
-        It can no longer win at 1.5 times the best time so far. BSP and all-reduce have their own
-        best time: stopped by that of a faster strategy their learning rates would not be known, and
-        others would seem better than they are.
+        At 1.5 times the best time so far a trial can no longer win. BSP and all-reduce use their
+        own best time: if the time of a faster strategy stopped them, their learning rates would not
+        be known, and other strategies would seem better than they are.
         """
         best_s = self.best_s([name] if name in self.references else None)
         return self.horizon_s if best_s is None else min(self.horizon_s, _MARGIN * best_s)
 
     def every_s(self, points: int) -> float | None:
-        """Return the time between evaluations, for so many until the best time so far."""
+        """Return the time between evaluations, for `points` of them until the best time so far."""
         if self.most_every_s is None:
             return None
         every_s = min(self.most_every_s, (self.best_s() or math.inf) / points)
@@ -150,8 +150,8 @@ class Findings:
     def fresh_rate(self, name: str) -> float:
         """Return the learning rate for the fresh seeds.
 
-        Where training diverges on one of them, it is half of the best one. That follows from
-        divergence alone and not from times, so the times of the lower rate are not flattered.
+        If training diverges on a fresh seed, it is half of the best rate. This choice depends only
+        on divergence and not on times, so the times of the lower rate are not biased.
         """
         rate = self.rates(name)[0]
         own = [c for t, c in self.of(FRESH, name).items() if t.rate == rate]
@@ -159,12 +159,12 @@ class Findings:
         return rate / 2 if is_lowered else rate
 
     def used_rate(self, name: str) -> float:
-        """Return the learning rate whose runs count: on fresh seeds, the one with most runs."""
+        """Return the learning rate whose runs count: on fresh seeds, the rate with most runs."""
         rates = [trial.rate for trial in self.of(FRESH, name)]
         return max(sorted(set(rates)), key=rates.count, default=self.rates(name)[0])
 
     def on_fresh_seeds(self) -> dict[str, dict[Trial, Curve]]:
-        """Return the runs on those fresh seeds on which all of the finalists were run, by name."""
+        """Return the runs on the fresh seeds that all finalists have completed, by name."""
         runs: dict[str, dict[int, Trial]] = {}
         for name in self.names:
             rate = self.used_rate(name)
@@ -179,7 +179,7 @@ class Findings:
         }
 
     def times(self) -> dict[str, list[TimeTo]]:
-        """Return the times to the target of `on_fresh_seeds`."""
+        """Return the times to the target of the runs of `on_fresh_seeds`."""
         return {
             name: [curve.time_to(self.level, trial.limit_s) for trial, curve in own.items()]
             for name, own in self.on_fresh_seeds().items()

@@ -1,12 +1,12 @@
-"""The phases of a study: each yields trials, and the next ones follow from what these have shown.
+"""The phases of a study: each yields trials, and later trials depend on the results.
 
 The search is successive halving (Jamieson and Talwalkar, AISTATS 2016) over seeds. First the
 references, BSP and all-reduce, and then all candidates are run on one seed with each learning rate
-of a fixed grid; the better half, a quarter and the finalists are then run with their best two rates
-on further seeds. The references take part in every round, so they are tuned as well as the
-finalists. A trial ends when it can no longer win. Its limit depends on the rounds before, never on
-which trial ends first, so the same study gives the same result on any number of processors unless
-its time runs out.
+of a fixed grid; the better half, then a quarter, and then the finalists are run with their best two
+rates on further seeds. The references are in every round, so they are tuned as well as the
+finalists. A trial ends when it can no longer win. Its limit depends only on earlier rounds, and not
+on which trial ends first. So the same study gives the same result on any number of processors,
+unless its time runs out.
 
 The finalists, BSP and all-reduce are then run on fresh seeds.
 """
@@ -23,18 +23,19 @@ from outpace.experiment.advising.findings import LONGEST, Findings
 from outpace.experiment.advising.runner import Budget
 
 FINALISTS: Final = 4
-_RATES, _SURE = 2, 3  # learning rates of each candidate, and of the references, after that round
-_POINTS: Final = 10  # evaluations until the best time so far, in the search
-_FRESH_POINTS: Final = 25  # and on fresh seeds
+# number of learning rates of each candidate, and of the references, after that round
+_RATES, _SURE = 2, 3
+_POINTS: Final = 10  # number of evaluations until the best time so far, in the search
+_FRESH_POINTS: Final = 25  # the same on fresh seeds
 _LEAST_SEEDS: Final = 3  # fresh seeds that come before the others
 
 
 def search(found: Findings, budget: Budget) -> Iterator[list[Trial]]:
     """Yield the rounds of the search.
 
-    The references have one more learning rate in the further rounds. Without it 47 of 600 simulated
-    studies of equal candidates told one apart from BSP, whose best rate had been left out; with it
-    34 did.
+    The references have one more learning rate in the further rounds. Without it, 47 of 600
+    simulated studies of equal candidates found a candidate to be better than BSP, whose best rate
+    had been left out; with it, 34 did.
     """
     references = found.references
     others = [name for name in found.names if name not in references]
@@ -50,10 +51,11 @@ def search(found: Findings, budget: Budget) -> Iterator[list[Trial]]:
             for seed in found.search_seeds[:seeds]
         ]
 
-    budget.until(1.0)  # without a candidate of each family there is nothing to choose from
+    budget.until(1.0)  # without a candidate of each family there is no choice
     yield trials(references, lambda _: found.grid[:1])
     yield trials(references, lambda _: found.grid)
-    rate = found.rates(BSP)[0]  # about right for the others, whose times then stop further trials
+    # approximately right for the others, whose times then stop further trials
+    rate = found.rates(BSP)[0]
     first = first_of_families(found.problem.candidates)
     yield trials([name for name in others if name in first], lambda _: [rate])
     budget.until(0.5)
@@ -83,9 +85,9 @@ def fresh_seeds(found: Findings, budget: Budget) -> Iterator[list[Trial]]:
     bsp_s = found.best_s([BSP]) or found.horizon_s
     limit_s = min(found.horizon_s, LONGEST * bsp_s)
     every_s = found.every_s(_FRESH_POINTS)
-    # An answer on few seeds is worth more than what would change it.
+    # An answer on few seeds is more important than the changed clusters.
     for seeds in (found.seeds[:_LEAST_SEEDS], found.seeds):
-        for _ in range(2):  # the second time with the lower rate of those that diverged
+        for _ in range(2):  # the second time with the lower rate of the candidates that diverged
             yield [
                 Trial(
                     FRESH,
@@ -101,14 +103,14 @@ def fresh_seeds(found: Findings, budget: Budget) -> Iterator[list[Trial]]:
 
 
 def finalists(found: Findings) -> list[str]:
-    """Return BSP, the finalists and all-reduce, in the order in which they matter."""
+    """Return BSP, the finalists and all-reduce, in the order of importance."""
     best = found.ranked(n for n in found.left if n not in found.references)[:FINALISTS]
     second = [name for name in found.references if name != BSP]
     return [BSP, *best[:1], *second, *best[1:]]
 
 
 def _rounds(found: Findings, others: int) -> list[tuple[int, int]]:
-    """Return for each further round how many candidates it has, beside the references, and seeds.
+    """Return the number of candidates, besides the references, and of seeds in each further round.
 
     Without learning rates to choose, the second seed suffices to choose the finalists.
     """
@@ -118,7 +120,7 @@ def _rounds(found: Findings, others: int) -> list[tuple[int, int]]:
 
 
 def planned(found: Findings) -> int:
-    """Return about how many trials a complete study has, if it begins now."""
+    """Return the approximate number of trials of a complete study that begins now."""
     names, rates = len(found.names), len(found.grid)
     further = sum(_RATES * width for width, _ in _rounds(found, names)) if rates > 1 else names // 2
     fresh = len(found.seeds) * min(FINALISTS + len(found.references), names)

@@ -1,4 +1,4 @@
-"""The question of a study: a configuration, a target, and the strategies that it can run."""
+"""The problem of a study: a configuration, a target, and the strategies that are possible."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ class Problem:
 
     Attributes:
         source: the configuration, with the target as its `target`.
-        candidates: the strategies that it can be run with.
-        left_out: why it cannot be run with others, by their names.
+        candidates: the strategies that can be used with the configuration.
+        left_out: the reasons why other strategies cannot be used, by name.
         rate: the configured learning rate; None: trials cannot have another one.
         rate_argument: the argument of the script that sets the learning rate.
         is_drawn: the cluster file states errors of its run times, so each fresh seed draws them
@@ -69,7 +69,7 @@ class Problem:
         return [str((folder / Path(name).expanduser()).resolve()) for name in listed]
 
     def with_patience(self, patience_s: float) -> Problem:
-        """Return the problem whose partial pushes wait so long after their quorum, in seconds."""
+        """Return the problem with this wait of partial pushes after their quorum, in seconds."""
         found, left_out = usable(self.data, self.source.name, self.source.folder, patience_s)
         names = {each.name for each in self.candidates}
         kept = tuple(each for each in found if each.name in names)
@@ -115,7 +115,8 @@ class Problem:
     def recommendation(self, name: str, rate: float, every_s: float | None) -> dict[str, Any]:
         """Return the configuration to run: short, with absolute paths.
 
-        If the source stops at a target accuracy, it stops at that of the advice instead.
+        If the source stops at a target accuracy, the recommended configuration stops at the target
+        of the advice instead.
         """
         data = self.configured(name, rate)
         stop = dict(data.get("stop") or {})
@@ -131,7 +132,7 @@ class Problem:
         return {key: value for key, value in short.items() if value not in (None, (), [], {})}
 
     def cluster_notes(self) -> list[str]:
-        """Return what the cluster files say of other work of the machines meanwhile."""
+        """Return the notes of the cluster files on other work of the machines at calibration."""
         said = [read_yaml(Path(path)).get(CALIBRATED) or {} for path in self.cluster_files]
         return [str(each[BUSY]) for each in said if BUSY in each]
 
@@ -145,11 +146,11 @@ def problem_of(
     """Return the problem of a configuration.
 
     Args:
-        only: kinds of strategies to choose from, beside the references; None: all.
+        only: kinds of strategies to choose from, besides the references; None: all.
 
     Raises:
         ConfigError: if the configuration cannot be run, has no such target, or no candidate can be
-            run with it.
+            used with it.
     """
     data = {key: value for key, value in source.data.items() if key not in ("variants", "seeds")}
     goal = {key: value for key, value in dataclasses.asdict(target).items() if value is not None}
@@ -197,9 +198,9 @@ def _states_errors(source: Source) -> bool:
 
 
 def _argument(arguments: Sequence[object], name: str) -> tuple[int, str, float]:
-    """Return where the last value of a script's argument is: place, text before it, and the value.
+    """Return the last value of a script's argument: its place, the text before it, and the value.
 
-    It follows the name as an argument of its own, or behind an equals sign.
+    The value is the next argument after the name, or follows an equals sign.
 
     Raises:
         ConfigError: if it is not set, or not to a positive number.

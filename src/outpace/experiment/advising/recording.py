@@ -19,17 +19,17 @@ from outpace.report.frame import LIBRARY, write_library
 from outpace.support.notices import warn
 from outpace.support.regular_files import read_text
 
-STEPS: Final = 32  # a calibration needs 20, and leaves the first ones out if they differ
+STEPS: Final = 32  # a calibration needs 20 steps, and leaves out the first ones if they differ
 RECORDED: Final = "recorded"  # the folder of the run and of the cluster file
 _CLUSTER: Final = "cluster.yaml"
-_FILE: Final = "configuration.json"  # what was recorded; it is written last
+_FILE: Final = "configuration.json"  # file about the recording; it is written last
 
 
 def recorded_cluster(source: Source, folder: Path, say: Callable[[str], None]) -> Source:
     """Return the configuration with a cluster file, from STEPS real iterations of BSP.
 
-    The run and the file are kept in `folder`. If it has a recording of the same configuration, that
-    is taken. What was written is removed if the run or the calibration fails.
+    The run and the file are stored in `folder`. If the folder already has a recording of the same
+    configuration, this is used. If the run or the calibration fails, the new files are removed.
 
     Raises:
         ConfigError, RunError: if the run or the calibration fails, or the folder has a recording of
@@ -50,12 +50,12 @@ def recorded_cluster(source: Source, folder: Path, say: Callable[[str], None]) -
             raise ConfigError(
                 f"{folder} has a recording of another configuration: choose another --out"
             )
-        say(f"no cluster file: the one that was recorded before is taken, {path}")
+        say(f"no cluster file: the cluster file that was recorded before is used, {path}")
         return source._replace(data=with_cluster(source.data, path))
     say(f"no cluster file: {STEPS} steps of BSP are recorded on real processes")
     try:
         out.mkdir(parents=True, exist_ok=True)
-        write_library(folder)  # for the page of the run, and that of the advice
+        write_library(folder)  # for the pages of the run and of the advice
         run(experiment, out / "run")
         write_calibration(calibrate([out / "run"]), path)
         write_text(out / _FILE, asked)

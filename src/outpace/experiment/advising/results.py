@@ -1,4 +1,4 @@
-"""The advice that follows from a study."""
+"""Makes the advice from the results of a study."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from outpace.support.estimates import NOTHING, Estimate, TimeTo, mean_time
 from outpace.support.version import __version__
 
 _PHASES: Final = ("compute", "communicate", "wait")
-_SHORT_RUN_S: Final = 5.0  # the start of a real run, which no simulation has, takes seconds
-_SHORT_STEP_S: Final = 0.01  # other work of a machine delays a step by milliseconds
+_SHORT_RUN_S: Final = 5.0  # seconds; a real run needs some seconds to start, which is not simulated
+_SHORT_STEP_S: Final = 0.01  # seconds; other work of a machine delays a step by milliseconds
 
 
 def advice_of(found: Findings, min_gain: float = MIN_GAIN) -> AdviceResult:
@@ -82,7 +82,7 @@ def advice_of(found: Findings, min_gain: float = MIN_GAIN) -> AdviceResult:
 def _candidate(
     found: Findings, name: str, times: Mapping[str, Sequence[TimeTo]], choice: Choice
 ) -> CandidateResult:
-    """Return what is known of a candidate: on fresh seeds if it was run on them."""
+    """Return the results of a candidate, on fresh seeds if it was run on them."""
     candidate, rate = found.problem.candidate(name), found.used_rate(name)
     runs = found.on_fresh_seeds().get(name) or {
         trial: curve for trial, curve in found.of(SEARCH, name).items() if trial.rate == rate
@@ -112,9 +112,9 @@ def _at_edge(found: Findings, name: str) -> bool:
 
 
 def _short(found: Findings, bsp: Sequence[Curve]) -> tuple[float, float] | None:
-    """Return the seconds of a run and of a step of BSP if they are too short to judge by.
+    """Return the seconds of a run and of a step of BSP if they are too short to judge.
 
-    Only where the times are those of real machines: a law that the user makes up is exact.
+    Only if the times are from real machines, because an invented law is exact.
     """
     if not bsp or not found.problem.data.get(INCLUDE):
         return None
@@ -125,7 +125,7 @@ def _short(found: Findings, bsp: Sequence[Curve]) -> tuple[float, float] | None:
 
 
 def _shares(curves: Sequence[Curve]) -> dict[str, float]:
-    """Return the shares of a worker's time by what it did."""
+    """Return the shares of a worker's time by activity."""
     sums = {phase: sum(curve.totals.get(phase, 0.0) for curve in curves) for phase in _PHASES}
     whole = math.fsum(sums.values()) or 1.0
     return {phase: value / whole for phase, value in sums.items()}

@@ -1,4 +1,4 @@
-"""Carries out the runs of a study in a pool of processes, within the time of its budget."""
+"""Carries out the runs of a study in a pool of processes, within the study's budget of time."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ _LATE: Final = "there is no time left in the budget"
 
 
 Show: TypeAlias = Callable[[str, int, int], None]
-"""Called with the phase in words, the runs that have ended, and those planned for all phases."""
+"""Called with the text of the phase, the number of runs that have ended, and the number planned."""
 
 
 class Budget:
-    """The time of a study, and the runs that it is spent on.
+    """The time of a study, and its use for runs.
 
     Attributes:
-        done: number of runs that have ended. planned: to the end of the study.
-        is_cut: runs were left out for want of time.
+        done: number of runs that have ended. planned: number of runs to the end of the study.
+        is_cut: True if runs were left out for lack of time.
 
     Args:
         whole_s: seconds of real time; infinite: until the study is complete.
@@ -45,7 +45,7 @@ class Budget:
 
     @property
     def left_s(self) -> float:
-        """Seconds that the present phase has left."""
+        """Seconds that are left for the present phase."""
         return max(0.0, self._deadline_s - time.monotonic())
 
     @property
@@ -83,7 +83,7 @@ class Budget:
 
 
 def events_of(pool: Pool, orders: Sequence[Order], budget: Budget) -> Iterator[Event]:
-    """Carry out runs, and yield what happens until all have ended; the deadline stops them."""
+    """Carry out runs, and yield events until all have ended; the deadline stops them."""
     left = set() if budget.over else {order.key for order in orders}
     budget.is_cut |= len(left) < len(orders)
     for order in orders if left else ():
@@ -103,10 +103,10 @@ def events_of(pool: Pool, orders: Sequence[Order], budget: Budget) -> Iterator[E
 def carry_out(
     trials: Sequence[Trial], problem: Problem, pool: Pool, budget: Budget
 ) -> Iterator[tuple[Trial, Curve]]:
-    """Run trials, as many at a time as the pool allows, and yield them with their curves.
+    """Run trials, in parallel as far as the pool allows, and yield them with their curves.
 
-    A trial ends when it has reached the target, or at its limit. Trials for which there was no time
-    are missing.
+    A trial ends when it has reached the target, or at its limit. Trials that had no time left are
+    omitted.
     """
     target = problem.target
     orders = [Order(trial, problem.experiment(trial), name=trial.candidate) for trial in trials]
@@ -125,7 +125,7 @@ def carry_out(
 
 
 def _curve(end: Ended, target: Target) -> Curve:
-    """Return the curve of a trial, without what it did until it heard that it was to stop."""
+    """Return the curve of a trial, without evaluations after it should have stopped."""
     times_s: list[float] = []
     scores: list[float] = []
     for point in end.points:

@@ -1,18 +1,19 @@
-"""Statistics over fresh seeds: speed-ups, the strategy they speak for, and what one run takes.
+"""Statistics over fresh seeds: speed-ups, the strategy that they support, and the time of one run.
 
-Finalists and BSP are run on the same seeds, which had no part in the search. A speed-up is the
-geometric mean over these pairs of the time of BSP over the time of the other; its logarithm is
-taken to be normal over seeds.
+Finalists and BSP are run on the same seeds, which the search did not use. A speed-up is the
+geometric mean, over these pairs, of the time of BSP divided by the time of the other strategy; its
+logarithm is assumed to be normal over seeds.
 
-The strategy that is recommended is the best of k, so an interval for one strategy that was named
-beforehand would flatter it. Its lower end is simultaneous over the k: Student's t with error
-probability 2.5 % / k (Bonferroni), so the chance that any of the k lower ends exceeds its true
-value is at most 2.5 %, whichever is then chosen. The upper end needs no such correction: the
-estimate of the best is at least that of the truly best strategy, whose true value is the largest,
-so it is too low only if that one's is. decision 14 has the argument, and simulations.
+The recommended strategy is the best of k strategies, so an ordinary interval would be too
+optimistic. The lower end is valid for all k strategies at once: Student's t with error probability
+2.5 % / k (Bonferroni), so the probability that any of the k lower ends exceeds its true value is at
+most 2.5 %, whichever strategy is chosen. The upper end needs no such correction: the estimate of
+the chosen strategy is at least the estimate of the truly best strategy, whose true value is the
+largest. So the upper end is too low only if the upper end of the truly best strategy is too low.
+Decision 14 has the argument and simulations.
 
-Where the cluster file states errors, each fresh seed has run times drawn within them, so the spread
-over seeds contains the errors of the calibration.
+If the cluster file states errors, each fresh seed has run times that are drawn within them. Then
+the spread over seeds contains the errors of the calibration.
 """
 
 from __future__ import annotations
@@ -36,10 +37,10 @@ def speedup(times: Sequence[TimeTo], reference: Sequence[TimeTo], family: int = 
 
     A pair in which only the reference missed the target has a lower bound of the factor, and the
     interval then has no upper end. A pair in which the strategy missed it has at most an upper
-    bound, so there is no lower end. Where runs of both missed it nothing is known.
+    bound, so there is no lower end. If runs of both missed it, the factor is unknown.
 
-    With m and s the mean and the standard deviation of the logarithm over n pairs, the ends are
-    exp(m ± t s / √n), Student's t with n - 1 degrees of freedom.
+    m and s are the mean and the standard deviation of the logarithm over n pairs. The ends are
+    exp(m ± t s / √n), with Student's t for n - 1 degrees of freedom.
 
     Args:
         family: number of strategies from which this one may be chosen; the lower end holds for
@@ -50,12 +51,13 @@ def speedup(times: Sequence[TimeTo], reference: Sequence[TimeTo], family: int = 
 
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """The strategy that the fresh seeds speak for.
+    """The strategy that the results on fresh seeds support.
 
     Attributes:
-        name: of the strategy: the reference unless another one is reliably sooner, and by enough.
-        best: the strategy with the shortest time, reliably sooner or not.
-        speedups: of every strategy over the reference, with simultaneous lower ends.
+        name: name of the strategy: the reference, unless another one is reliably sooner, and by
+            enough.
+        best: the strategy with the shortest time, even if it is not reliably sooner.
+        speedups: speed-ups of every strategy over the reference, with simultaneous lower ends.
     """
 
     name: str
@@ -67,7 +69,7 @@ def chosen(times: Mapping[str, Sequence[TimeTo]], reference: str, min_gain: floa
     """Return the best strategy that is reliably sooner than the reference, or the reference.
 
     Args:
-        times: of each strategy on the same seeds.
+        times: times of each strategy on the same seeds.
         min_gain: the estimated factor must be at least 1 + this, since a significant gain may be
             too small to be worth a change.
     """
@@ -90,23 +92,25 @@ def chosen(times: Mapping[str, Sequence[TimeTo]], reference: str, min_gain: floa
 
 
 def promised(curves: Sequence[Curve], others: Sequence[Curve], level: float) -> Estimate:
-    """Return the time of one real run, or its ratio to that of another, with a 90 % interval.
+    """Return the time of one real run, or its ratio to another strategy's, with a 90 % interval.
 
-    Chance differs from seed to seed; and a run shows the target at the first evaluation after it
-    has reached it, so a script that logs rarely may show it one evaluation earlier or later for a
-    small difference in the loss. So the spread is that of the times at which curves cross the
-    target, interpolated between evaluations, and the interval contains one evaluation more.
+    There are two sources of spread. Random numbers differ from seed to seed. And the target is
+    noticed only at the first evaluation after it was reached, so a small difference in the loss can
+    shift it by one evaluation. The first one is estimated from the times at which curves cross the
+    target, interpolated between evaluations. For the second one the interval is widened by one
+    evaluation.
 
-    With m and s the mean and the standard deviation of n logarithms of crossings or ratios, and g
-    the mean time between evaluations, in times of the crossing, the ends are exp(m - r) / (1 + g of
-    the others) and exp(m + r) (1 + g). r = t √(v + s² / n), Student's t with n - 1 degrees of
-    freedom. v is the variance of one run, or the sum of two: simulated runs of a seed have the same
-    run times, and two real runs do not.
+    m and s are the mean and the standard deviation of n logarithms of crossing times or ratios, and
+    g is the mean time between evaluations divided by the crossing time. The ends are exp(m - r) /
+    (1 + g of the others) and exp(m + r) (1 + g), with r = t √(v + s² / n) and Student's t with n -
+    1 degrees of freedom. v is the variance of one run. For a ratio it is the sum of two variances,
+    since two real runs do not have the same run times, unlike simulated runs of one seed.
 
     Args:
-        curves: on the fresh seeds.
-        others: by which the times are divided, on the same seeds; empty: seconds.
-        level: score of the target.
+        curves: curves of the strategy on the fresh seeds.
+        others: curves of the other strategy on the same seeds; the times are divided by their
+            times. Empty: the result is in seconds.
+        level: value of the score at the target.
     """
     runs = [own for own in (curves, others) if own]
     times = np.array([[curve.crossing_s(level) or math.nan for curve in own] for own in runs])

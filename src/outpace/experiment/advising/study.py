@@ -16,16 +16,16 @@ from outpace.experiment.advising.runner import Budget, carry_out
 from outpace.experiment.trials import Pool
 from outpace.report.words import plural
 
-_POINTS: Final = 20  # evaluations of BSP until the target, at least
-_PATIENCE: Final = 0.1  # of BSP's iteration: how long a partial push waits after its quorum
+_POINTS: Final = 20  # least number of evaluations of BSP until the target
+_PATIENCE: Final = 0.1  # share of BSP's iteration that a partial push waits after its quorum
 
 
 class Study:
     """Carries out a study.
 
     Attributes:
-        found: what is known so far; None until the pilot has ended.
-        budget: its time.
+        found: the results so far; None until the pilot has ended.
+        budget: time limit of the study, which starts now.
 
     Args:
         seeds: number of fresh seeds.
@@ -52,7 +52,7 @@ class Study:
 
         Raises:
             RunError: if the budget is too small for one run, or no run reached the target.
-            KeyboardInterrupt: `found` has what is known by then.
+            KeyboardInterrupt: `found` has the results until then.
         """
         found, budget = self._pilot(), self.budget
         budget.planned += planned(found)
@@ -75,7 +75,7 @@ class Study:
         return found
 
     def _carry_out(self, found: Findings, trials: Sequence[Trial]) -> None:
-        """Run those of the trials that have not been run."""
+        """Run the trials that have not been run yet."""
         new = [trial for trial in trials if trial not in found.of(trial.part, trial.candidate)]
         for trial, curve in carry_out(new, found.problem, self._pool, self.budget):
             found.note(trial, curve)
@@ -101,13 +101,13 @@ class Study:
         self.found = Findings(
             problem, self._seeds, horizon_s, None if problem.is_script else most_s
         )
-        if problem.is_script:  # evaluates itself, so the pilot is like all other trials
+        if problem.is_script:  # a script evaluates itself, so the pilot is like all other trials
             self.found.note(trial, curve)
         return self.found
 
 
 def _horizon_s(pilot: Curve, level: float, stop: dict[str, float]) -> float:
-    """Return the virtual time at which trials end that have not reached the target.
+    """Return the virtual time at which a trial ends if it has not reached the target.
 
     Raises:
         RunError: if the pilot, a run of BSP, failed, and the configuration has no limit.
@@ -116,15 +116,15 @@ def _horizon_s(pilot: Curve, level: float, stop: dict[str, float]) -> float:
         return float(limit_s)
     if pilot.error is not None:
         raise RunError(
-            f"BSP failed with the configured learning rate: {pilot.error}; configure one with "
-            "which it runs, or give stop.virtual_time_s"
+            f"BSP failed with the configured learning rate: {pilot.error}; configure a learning "
+            "rate with which it runs, or give stop.virtual_time_s"
         )
     at = pilot.crossing_s(level)
     return pilot.end_s if at is None else LONGEST * at
 
 
 def _require_reached(found: Findings) -> None:
-    """Raise RunError, with the best that was reached, unless a trial reached the target."""
+    """Raise RunError, with the best score, unless a trial reached the target."""
     if found.best_s() is not None:
         return
     target, trials = found.problem.target, found.trials

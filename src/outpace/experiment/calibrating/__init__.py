@@ -1,4 +1,4 @@
-"""Calibration: from recorded runs or profiler traces to a cluster file."""
+"""Calibration: makes a cluster file from recorded runs or profiler traces."""
 
 from outpace.experiment.calibrating.calibration import calibrate, calibrate_traces
 from outpace.experiment.calibrating.cluster_file import Calibration, write_calibration

@@ -31,19 +31,19 @@ from outpace.real.memory.slots import LEAST_BYTES
 from outpace.record.folder import read_summary
 from outpace.report.words import plural
 
-_CONTENDED: Final = 1.25  # times as long as alone, from which on it is said
-_OVERLAPPED: Final = 0.9  # times as long as alone, up to which all-reduces are said to overlap
-_BOTH_WAYS: Final = 1.5  # ratio of bandwidths to servers and to workers, from which on it is said
-_FEW: Final = 50  # iterations, fewer than which it is said
+_CONTENDED: Final = 1.25  # ratio to the time alone above which a note is made
+_OVERLAPPED: Final = 0.9  # ratio to the time alone up to which all-reduces are said to overlap
+_BOTH_WAYS: Final = 1.5  # ratio of bandwidths to servers and to workers above which a note is made
+_FEW: Final = 50  # number of iterations below which a note is made
 _OTHERS: Final = 0.1  # share of the cores that other processes may take
-_BUSY: Final = 0.6  # share of the cores that may be busy: below, a process hardly waits for a core
+_BUSY: Final = 0.6  # share of busy cores below which a process hardly waits for a core
 
 
 def calibrate(folders: Sequence[Path]) -> Calibration:
     """Estimate the laws of the cluster of these runs.
 
     Raises:
-        ConfigError: with one line, as `read_runs`.
+        ConfigError: with one line, see `read_runs`.
     """
     found: dict[str, Any] = {"runs": [str(folder.resolve()) for folder in folders]}
     busy = busy_words(folders)
@@ -56,12 +56,12 @@ def calibrate(folders: Sequence[Path]) -> Calibration:
 
 
 def calibrate_traces(paths: Sequence[Path]) -> Calibration:
-    """Estimate the laws of the machines of the run of these traces of torch.profiler.
+    """Estimate the laws of the machines of a run from its torch.profiler traces.
 
-    They predict times, and no losses: a trace does not have the model.
+    They predict times but no losses, because a trace does not contain the model.
 
     Raises:
-        ConfigError: with one line, as `read_traces`.
+        ConfigError: with one line, see `read_traces`.
     """
     run = read_traces(paths)
     return _calibrated([run], run.origin)
@@ -71,7 +71,7 @@ def _calibrated(runs: Sequence[Run], origin: Mapping[str, Any]) -> Calibration:
     """Estimate the laws of a cluster from the arrays of its runs.
 
     Args:
-        origin: What the cluster file says of where they come from.
+        origin: Text of the cluster file about the origin of the arrays.
     """
     first, servers = runs[0], max(run.servers for run in runs)
     fit = fit_run_times([run.recording for run in runs], assumed_cv=ASSUMED_CV)
@@ -128,14 +128,14 @@ def _calibrated(runs: Sequence[Run], origin: Mapping[str, Any]) -> Calibration:
 def _network(
     runs: Sequence[Run], notes: list[str], caveats: list[str], *, alike: bool
 ) -> NetworkFit:
-    """Return the network by the probes, in which each message travels alone.
+    """Return the network from the probes, in which each message travels alone.
 
     Args:
-        notes, caveats: Get sentences about what was assumed.
-        alike: True to give no node a link of its own.
+        notes, caveats: Receive sentences about assumptions.
+        alike: True to give no node a separate link.
 
     Raises:
-        ConfigError: all messages of the probes are of about one size.
+        ConfigError: if all messages of the probes have about the same size.
     """
     shared = shared_machines(runs, notes)
     transits = [run.measured.transits for run in runs if run.measured is not None]
@@ -175,8 +175,8 @@ def _network_law(
 ) -> NetworkLaw:
     """Return the law of the network.
 
-    Links of traces are taken to be as fast as all-reduces. A file from runs without servers has no
-    links, and is refused where strategies need them.
+    Links of traces are assumed to be as fast as all-reduces. A file from runs without servers has
+    no links, and is refused if a strategy needs them.
     """
     found = NetworkLaw() if network is None else network.law
     found = found if contention is None else contention.law
@@ -185,7 +185,7 @@ def _network_law(
             link = all_reduces.law_alone
             found = NetworkLaw(link.latency_s or 0.0, link.bandwidth_bytes_per_s)
         return replace(found, all_reduce=all_reduces.law)
-    # All-reduces go over the network, as the probes do.
+    # All-reduces use the network, as the probes do.
     assert network is not None
     links = network.law if any(map(_may_be_in_memory, runs)) else found
     size_bytes = max(run.push_bytes * run.servers for run in runs)
@@ -203,9 +203,9 @@ def _may_be_in_memory(run: Run) -> bool:
 
 
 def law_words(law: object) -> str:
-    """Return a law as the file has it: `lognormal, mean_s 0.0574, cv 0.207, factors 0.89 to 1.32`.
+    """Return a law as text: `lognormal, mean_s 0.0574, cv 0.207, factors 0.89 to 1.32`.
 
-    A list of numbers is named by its ends, a mapping by its keys.
+    Of a list of numbers the text has the smallest and the largest, of a mapping the keys.
     """
     parts = []
     for key, value in plain(law).items():
@@ -230,7 +230,7 @@ def _compute_words(fit: RunTimeFit) -> str:
 
 
 def _error_words(fit: NetworkFit | AllReduceFit | None) -> str:
-    """Return the median error of a line, or that it has as many parameters as there are times."""
+    """Return the median error of a line, or that it has as many parameters as measured times."""
     if fit is None:
         return ""
     if fit.testable:
@@ -251,7 +251,7 @@ def _notes(runs: Sequence[Run], fit: RunTimeFit, short: str) -> list[str]:
             "active=100)"
         )
     if any(run.config.get("compute") is not None for run in runs):
-        notes.append("the run stretched its steps by a law: the run times are those of the law")
+        notes.append("the run stretched its steps by a law: the run times come from the law")
     return notes
 
 
@@ -260,7 +260,7 @@ def _notes_of_training(contention: Contention | None, fit: AllReduceFit | None) 
     if contention is not None and contention.slower > _CONTENDED:
         notes.append(
             f"in the training messages took {contention.slower:.3g} times as long as alone; "
-            "latency and bandwidth are those of the training"
+            "latency and bandwidth come from the training"
         )
     if fit is None:
         notes.append(
@@ -272,7 +272,7 @@ def _notes_of_training(contention: Contention | None, fit: AllReduceFit | None) 
     if fit is not None and not _OVERLAPPED < fit.slower < _CONTENDED:
         notes.append(
             f"in the training all-reduces cost {fit.slower:.3g} times what they take alone, and "
-            "network.all_reduce is that of the training. Below 1 they overlapped with computation: "
+            "network.all_reduce comes from the training. Below 1 they overlapped with computation: "
             "for strategies that compute nothing meanwhile, such as local SGD, set "
             f"network.all_reduce to {plain(fit.law_alone)}"
         )
@@ -280,16 +280,16 @@ def _notes_of_training(contention: Contention | None, fit: AllReduceFit | None) 
 
 
 def _too_short(runs: Sequence[Run]) -> str:
-    """Return in words that runs are too short to judge; empty if they are not."""
+    """Return a text that says why runs are too short to judge; empty if they are not."""
     iterations = sum(len(run.recording.seconds) for run in runs)
     seconds = sum(run.recording.length_s for run in runs)
     return too_short(seconds, seconds / iterations)
 
 
 def busy_words(folders: Sequence[Path]) -> str:
-    """Return a sentence about the first run beside which other processes took the cores.
+    """Return a sentence about the first run during which other processes used the cores.
 
-    It is empty if there is none, and for runs that do not say: simulated ones, and those whose
+    It is empty if there is none, and for runs that do not record it: simulated runs, and runs whose
     workers were started elsewhere.
     """
     for folder in folders:
@@ -302,26 +302,26 @@ def busy_words(folders: Sequence[Path]) -> str:
         if cores > 0 and others > _OTHERS * cores and busy > _BUSY * cores:
             return (
                 f"while the run {folder.name} was recorded, processes that do not belong to it "
-                f"kept {others:.1f} of {cores:g} cores busy: its times are those of such a "
-                "machine; record a run when the machine is as it will be"
+                f"kept {others:.1f} of {cores:g} cores busy: its times are right for such a "
+                "machine; record a run when the machine is in its usual state"
             )
     return ""
 
 
 def _memory_words(run: Run) -> str:
-    """Return what must be known of a calibration on a run with blocks in shared memory."""
+    """Return a caveat about a calibration from a run with blocks in shared memory."""
     return (
         f"the run has shared_memory: true, so blocks of {LEAST_BYTES >> 10} KiB and more did not "
-        "travel between processes of one machine: latency and bandwidth there are those of a block "
-        f"of {run.push_bytes / 1e6:.3g} MB in memory, too fast for smaller blocks and for runs "
-        "without shared_memory; for these calibrate on a run without it"
+        "travel between processes of one machine: latency and bandwidth there were measured with "
+        f"a block of {run.push_bytes / 1e6:.3g} MB in memory, too fast for smaller blocks and for "
+        "runs without shared_memory; for these calibrate on a run without it"
     )
 
 
 def _said(
     network: NetworkFit | None, contention: Contention | None, all_reduces: AllReduceFit | None
 ) -> dict[str, Any]:
-    """Return what the cluster file says of how well lines describe messages and all-reduces."""
+    """Return the cluster file's data about how well lines describe messages and all-reduces."""
     said: dict[str, Any] = {}
     if network is not None:
         said["network"] = {"median_error": network.error, "testable": network.testable}

@@ -28,25 +28,24 @@ _HEAD: Final = """\
 # Cluster file, {written} {version}.
 # In a configuration: include: {name}; on the command line: --cluster {name}
 """
-_BLOCKS: Final = 10  # of recorded times, of which blocks are drawn with draw_cluster
-_DIGITS: Final = 5  # significant ones
+_BLOCKS: Final = 10  # iterations of a block of recorded times, as drawn with draw_cluster
+_DIGITS: Final = 5  # number of significant digits
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Calibration:
-    """A cluster as recorded runs, or the profiler traces of one, show it.
+    """The laws of a cluster, estimated from recorded runs or from the profiler traces of one run.
 
     Args:
-        words: The laws in words, by their keys in the cluster file.
-        notes: Sentences about what was assumed or left out.
+        words: The laws as text, by their keys in the cluster file.
+        notes: Sentences about assumptions and about data that were left out.
         compute: The law of the run times.
         all_reduces: None if they were not measured.
         without_servers: Folders of the runs that `all_reduces` come from.
         network_law: The law of the network.
-        laws: The other keys of the cluster file beside `compute`.
-        said: What the file says of them under `calibrated`.
-        caveats: Those of the notes that say where the network of the file is another than that of
-            the run.
+        laws: The other keys of the cluster file besides `compute`.
+        said: The data about these laws under `calibrated` in the file.
+        caveats: The notes that say how the network of the file differs from the network of the run.
     """
 
     words: Mapping[str, str]
@@ -61,7 +60,7 @@ class Calibration:
 
     @property
     def parameters(self) -> int:
-        """Parameters of four bytes each that have the size of the gradients of traces."""
+        """Number of four-byte parameters that have the size of the gradients of traces."""
         fit = self.all_reduces
         return 1 if fit is None else max(1, round(fit.training[-1, 0] / 4))
 
@@ -115,9 +114,10 @@ class Calibration:
 
 
 def write_calibration(found: Calibration, path: Path) -> None:
-    """Write the page NAME.html, and the cluster file last, so that it is there only if all else is.
+    """Write the page NAME.html and then the cluster file, so the file exists only if all else does.
 
-    Recorded run times, if they are to be replayed, are written beside it, and named relative to it.
+    If recorded run times are replayed, they are written to the same folder, and the file names them
+    by a relative path.
 
     Raises:
         ConfigError: if a file cannot be written.
@@ -139,7 +139,7 @@ def write_calibration(found: Calibration, path: Path) -> None:
 
 
 def require_own(path: Path) -> None:
-    """Raise ConfigError if there is such a file and its first line does not say who wrote it."""
+    """Raise ConfigError if the file exists, unless its first line says that Outpace wrote it."""
     try:
         if path.exists() and WRITTEN not in read_text(path, named).partition("\n")[0]:
             raise ConfigError(
@@ -151,12 +151,12 @@ def require_own(path: Path) -> None:
 
 
 def _compared(recorded: float, fitted: float) -> list[str]:
-    """Return cells with a recorded value, a fitted one, and the error in percent."""
+    """Return cells with a recorded value, a fitted value, and the error in percent."""
     return [f"{recorded:.5g}", f"{fitted:.5g}", f"{100 * (fitted / recorded - 1):+.2f}"]
 
 
 def _fit_data(fit: RunTimeFit) -> dict[str, Any]:
-    """Return what the cluster file says about the goodness of the fit."""
+    """Return the data of the cluster file about the goodness of the fit."""
     said: dict[str, Any] = {"kolmogorov_distance": fit.goodness.distance}
     if fit.law is None:
         said |= {"best_law": fit.tried.kind, "why_replayed": fit.reasons}
@@ -167,7 +167,7 @@ def _fit_data(fit: RunTimeFit) -> dict[str, Any]:
 
 
 def plain(value: Any) -> Any:
-    """Return plain data with rounded numbers; laws without the keys that have their defaults."""
+    """Return plain data with rounded numbers; laws without keys that have default values."""
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         kind = {"kind": value.kind} if hasattr(value, "kind") else {}
         return kind | {

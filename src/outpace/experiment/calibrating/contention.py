@@ -1,16 +1,16 @@
-"""Speed and contention of the network in the training, by replaying what was sent.
+"""Finds speed and contention of the network in the training by replaying its messages.
 
-A probe travels alone. In the training messages meet, and share connections or processors. The
-requests and answers of a part of the run are sent once more, at the recorded times, through the
-simulated network, with either contention. Latencies and the time of a byte are multiplied by one
-factor, so that messages take as long on average as they did: messages of one size, as most runs
-send them, do not tell the two apart, and busy processors stretch both. The contention is chosen
-that spreads the messages of an iteration at a server as they were: the mean times of the fastest,
-second, ... of them are compared, in each direction, since which of them comes first is chance, and
-iterations differ.
+A probe travels alone. In the training, messages meet and share connections or processors. The
+requests and answers of a part of the run are sent again through the simulated network, at the
+recorded times and with either contention. Latencies and the time per byte are multiplied by one
+factor, so that messages take as long on average as recorded. There is one factor because most runs
+send messages of one size, which do not separate the two, and because busy processors increase both.
+The chosen contention is the one that best reproduces how the messages of an iteration at a server
+are spread: the mean times of the fastest, the second message and so on are compared, in each
+direction, since their order is random, and iterations differ.
 
-Nodes of one machine share its connection in the replay, too. So a message that was slow because it
-met others is not taken for a slow connection.
+Nodes of one machine share its connection in the replay as well. So a message that was slow because
+of other messages does not count as a slow connection.
 """
 
 from __future__ import annotations
@@ -32,24 +32,25 @@ from outpace.support.units import SECOND, nanoseconds
 from outpace.sync.messages import server_name, worker_name
 
 _Contention = Literal["serialised", "fair"]
-_LEAST: Final = 20  # messages whose times are known
+_LEAST: Final = 20  # least number of messages with known times
 _RANGE: Final = 50.0  # factor by which times may change, either way
-_PRECISION: Final = 1e-3  # of the factor, relative
+_PRECISION: Final = 1e-3  # relative precision of the factor
 _CLEARLY: Final = 0.95  # share of the error of `serialised` below which `fair` is chosen
-_BLOCK: Final = 100  # consecutive requests that are replayed together
-_BLOCKS: Final = 6  # evenly spaced over the run
-_KNOWN: Final = (1e-4, 0.2)  # s, and share of the transit, by which an arrival may be uncertain
+_BLOCK: Final = 100  # number of consecutive requests that are replayed together
+_BLOCKS: Final = 6  # number of such blocks, evenly spaced over the run
+_KNOWN: Final = (1e-4, 0.2)  # s, and share of the transit, up to which an arrival may be uncertain
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Contention:
-    """How messages of the training shared the network.
+    """How messages of the training share the network.
 
     Args:
         law: The law with its contention, latency and bandwidth in the training.
-        slower: How many times as long messages take as alone, without the wait for others.
-        error: Mean distance of recorded and replayed times, by place in the iteration at a
-            server, over the mean time.
+        slower: Factor of the times of messages, compared with messages alone, without waits for
+            others.
+        error: Mean difference of recorded and replayed times, by place in the iteration at a
+            server, divided by the mean time.
     """
 
     law: NetworkLaw
@@ -66,14 +67,14 @@ class _Messages(Rows):
     burst: Ints
     size_bytes: Ints
     sent: Floats
-    seconds: Floats  # NaN where the arrival is not known
+    seconds: Floats  # NaN if the arrival is not known
 
 
 def fit_contention(law: NetworkLaw, run: Run, first: int) -> Contention | None:
     """Return the contention of the messages of a run; None if too few arrivals are known.
 
     Args:
-        law: Of messages that travel alone.
+        law: Law of messages that travel alone.
         first: The first iteration that counts.
     """
     messages = _messages(run, first)
@@ -106,7 +107,7 @@ def _fitted(
 
 
 def _apart(burst: Ints, one: Floats, other: Floats) -> float:
-    """Return how far two kinds of times are apart, by place within their bursts, in s in all."""
+    """Return the total difference of two lists of times, by place within their bursts, in s."""
     ordered = [times[np.lexsort((times, burst))] for times in (one, other)]
     burst = np.sort(burst)
     place = np.arange(len(burst)) - np.searchsorted(burst, burst)
@@ -115,7 +116,7 @@ def _apart(burst: Ints, one: Floats, other: Floats) -> float:
 
 
 def _scaled(law: NetworkLaw, factor: float, contention: _Contention) -> NetworkLaw:
-    """Return the law with latencies, and the times of a byte, multiplied by a factor."""
+    """Return the law with latencies and times per byte multiplied by a factor."""
 
     def link(found: LinkLaw | NetworkLaw) -> LinkLaw:
         latency_s, rate = found.latency_s, found.bandwidth_bytes_per_s
@@ -142,7 +143,7 @@ def _messages(run: Run, first: int) -> _Messages:
     requests = requests.where(requests.iteration >= first).in_order()
     block = np.arange(len(requests)) // _BLOCK
     requests = requests.where(np.isin(block, np.linspace(0, block.max(initial=0), _BLOCKS).round()))
-    # The clocks of the workers, by that of the first server.
+    # The clocks of the workers, compared with the first server's clock.
     reference = min((server for _, server in offsets), default=0)
     clocks = [offsets.get((n, reference), 0.0) for n in requests.worker.tolist()]
     workers = np.array([worker_name(n) for n in requests.worker.tolist()], str)
@@ -165,7 +166,7 @@ def _messages(run: Run, first: int) -> _Messages:
 
 
 def _known(sent: Floats, after: Floats, arrived: Floats) -> Floats:
-    """Return transits; NaN where the receiver was busy, so that the arrival is uncertain."""
+    """Return transits; NaN if the receiver was busy, so that the arrival is uncertain."""
     transit = arrived - sent
     uncertain = arrived - np.maximum(np.where(np.isnan(after), arrived, after), sent)
     least, share = _KNOWN
@@ -194,7 +195,7 @@ def _replayed(law: NetworkLaw, messages: _Messages) -> Floats:
                 await kernel.sleep(wait / SECOND)
             parcel = Parcel(place, sizes[place])
             network.send(network.join(senders[place]), receivers[place], parcel)
-        await kernel.sleep(1e6)  # until all have arrived
+        await kernel.sleep(1e6)  # run until all messages have arrived
 
     kernel.spawn(send(), "the replay")
     kernel.run()

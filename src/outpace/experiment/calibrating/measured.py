@@ -20,13 +20,14 @@ class Measured:
     """Measurements of network and servers of a run.
 
     Args:
-        transits: Of messages that met no others.
-        requests: Pushes and pulls, in the clocks of their workers.
+        transits: Transits of messages that met no other message.
+        requests: Pushes and pulls, with times in the clocks of their workers.
         is_push: Mask of the pushes among `requests`.
         offsets: How far each server's clock is ahead of each worker's, in s.
-        give_s_per_byte: Seconds that a server needs for each byte more of an answer to the probe,
-            to give the answer to the socket.
-        make_s_per_byte: The same, to make the answer and give it to the socket.
+        give_s_per_byte: Seconds for each additional byte that a server needs to give an answer of
+            the probe to the socket.
+        make_s_per_byte: Seconds for each additional byte to make the answer and give it to the
+            socket.
     """
 
     transits: Transits
@@ -41,11 +42,11 @@ def measured_in(folder: Path, rows: Requests, what: NDArray[np.str_]) -> Measure
     """Return the measurements of a run with servers.
 
     Args:
-        rows: Of `timing.parquet`.
+        rows: Rows of `timing.parquet`.
         what: The kind of each row.
 
     Raises:
-        ConfigError: the run has no probe of the network.
+        ConfigError: if the run has no probe of the network.
     """
     probes = rows.where(what == "probe")
     is_request = (what == "push") | (what == "pull")
@@ -54,7 +55,7 @@ def measured_in(folder: Path, rows: Requests, what: NDArray[np.str_]) -> Measure
             f"{folder}: it has no probe of the network, which tells latency and bandwidth apart; "
             "record a run without probe: false"
         )
-    # Later iterations are recorded in parts, between which it is unknown what the servers did.
+    # Later iterations are recorded only in part, so the servers' work between them is unknown.
     is_request &= rows.iteration < _recorded_until(rows.where(what != "probe"))
     requests = rows.where(is_request)
     offsets = probes.offsets()

@@ -1,8 +1,8 @@
-"""Reads what a calibration needs from the folders of runs.
+"""Reads the data for a calibration from the folders of runs.
 
-The run time of an iteration is the time that the worker itself needs: computing, then until its
-first request is given to the socket, and from the last answer that it waited for to the begin of
-the next iteration. Waits, transfers and untimed spans are no part of it.
+The run time of an iteration is the time that the worker itself needs: the computation, the time
+until its first request is given to the socket, and the time from the last answer that it waited for
+to the beginning of the next iteration. Waits, transfers and untimed spans are not part of it.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from outpace.record.folder import CONFIG, SUMMARY, TIMING, TRACE, read_config, r
 from outpace.record.reading import IterationTimes, read_iterations, reading
 from outpace.record.timing import read_timing
 
-LEAST: Final = 20  # iterations
+LEAST: Final = 20  # least number of iterations
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """The arrays of a recorded run, or of the profiler traces of one.
+    """The arrays of a recorded run, or of the profiler traces of one run.
 
     Args:
         where: Folder of the run or of the traces.
         measured: None if the run has no servers.
-        evaluations: Seconds of the untimed spans before each step, shape (S, N); NaN where there
-            are none.
-        all_reduces: Those of a run without servers.
-        nodes: Where each server and worker ran, by its name; empty: on one machine, or unknown.
-        config: Of the run; empty for traces.
-        origin: What the cluster file says of where the arrays of traces come from.
-        notes: Sentences about what traces do not have.
+        evaluations: Seconds of the untimed spans before each step, shape (S, N); NaN if there are
+            none.
+        all_reduces: All-reduces of a run without servers.
+        nodes: Node of each server and worker, by its name; empty: all on one machine, or unknown.
+        config: Configuration of the run; empty for traces.
+        origin: Text of the cluster file that says where the traces come from.
+        notes: Sentences about data that are missing in traces.
     """
 
     where: Path
@@ -65,7 +65,7 @@ class Run:
 
     @property
     def servers(self) -> int:
-        """Number of servers; 0 of a run without."""
+        """Number of servers; 0 for a run without servers."""
         servers = self.config.get("servers")
         return 0 if self.measured is None else servers if type(servers) is int else 1
 
@@ -81,8 +81,8 @@ def read_runs(folders: Sequence[Path]) -> list[Run]:
     """Read runs of one cluster.
 
     Raises:
-        ConfigError: with one line, if a folder is not that of a run or is damaged, a run does not
-            say enough, or the runs do not belong together.
+        ConfigError: with one line, if a folder is not the folder of a run or is damaged, if a run
+            lacks data, or if the runs do not belong together.
     """
     names = [folder.resolve() for folder in folders]
     for folder in folders:
@@ -176,14 +176,14 @@ def _around_requests(table: IterationTimes, requests: Requests) -> list[Floats]:
     requests = requests.where((requests.iteration < shape[0]) & (requests.iteration >= 0))
     at = requests.iteration, requests.worker
     np.fmin.at(first_sent, at, requests.sent)
-    waited_for = requests.arrived <= table.ended[at]  # False where NaN
+    waited_for = requests.arrived <= table.ended[at]  # NaN gives False
     np.maximum.at(last_arrived, at, np.where(waited_for, requests.arrived, -np.inf))
     before, after = first_sent - table.computed, table.ended - last_arrived
     return [np.where(np.isfinite(part), part, np.nan) for part in (before, after)]
 
 
 def _filled(times: Floats) -> Floats:
-    """Return the times, at least 0, with the median of the known ones in place of NaN."""
+    """Return the times, at least 0, with the median of the known times in place of NaN."""
     known = times[~np.isnan(times)]
     filled = np.where(np.isnan(times), np.median(known) if len(known) else 0.0, times)
     return np.maximum(filled, 0.0)
@@ -192,7 +192,7 @@ def _filled(times: Floats) -> Floats:
 def _untimed(spans: Requests, shape: tuple[int, ...]) -> Floats:
     """Return the seconds of untimed spans before the gradient of each iteration, shape (T, N).
 
-    The trace has iterations begin later by the untimed spans in their computation.
+    In the trace, an iteration begins later by the untimed spans in its computation.
     """
     found = np.zeros(shape)
     spans = spans.where((spans.iteration >= 0) & (spans.iteration < shape[0]))
@@ -204,13 +204,14 @@ def _untimed(spans: Requests, shape: tuple[int, ...]) -> Floats:
 
 
 def shared_machines(runs: Sequence[Run], notes: list[str]) -> dict[str, tuple[str, ...]]:
-    """Return the nodes of machines with several, by the names of machines.
+    """Return the nodes of each machine with several nodes, by name of the machine.
 
-    Empty if all were on one machine: then there are no connections between machines. Also empty if
-    the runs had their servers and workers on different machines, with a note.
+    The result is empty if all nodes were on one machine, because then there are no connections
+    between machines. It is also empty, with a note, if servers and workers were on different
+    machines in different runs.
 
     Args:
-        notes: Gets a sentence about what was left out.
+        notes: Receives a sentence about data that were left out.
     """
     found = []
     for run in [run for run in runs if run.servers] or runs:
@@ -223,8 +224,8 @@ def shared_machines(runs: Sequence[Run], notes: list[str]) -> dict[str, tuple[st
         found.append(shared if len(on) > 1 else {})
     if any(set(other.values()) != set(found[0].values()) for other in found[1:]):
         notes.append(
-            "the runs had their processes on different machines, so that each has a connection of "
-            "its own in the file: calibrate on one of them to have the machines of that run"
+            "the runs had their processes on different machines, so that each has a separate "
+            "connection in the file: calibrate on one of them to have the machines of that run"
         )
         return {}
     return found[0]

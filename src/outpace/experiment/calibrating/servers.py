@@ -1,4 +1,4 @@
-"""Laws of the times that servers need, from the requests of runs."""
+"""Estimates laws of the times that servers need from the requests of runs."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from outpace.cluster.laws import ServiceLaw, ServiceSize
 from outpace.experiment.calibrating.runs import Run
 from outpace.sync import POLICIES, Apply
 
-_SAME_SIZE: Final = 1.01  # of the largest server, over the smallest
+_SAME_SIZE: Final = 1.01  # ratio of the size of the largest server to the smallest
 
 
 def fit_service(runs: Sequence[Run], warm_up: int, notes: list[str]) -> dict[str, ServiceLaw]:
     """Return the laws of the service times by their keys.
 
     Args:
-        runs: With servers.
+        runs: Runs with servers.
         warm_up: Number of first iterations that are left out.
-        notes: Gets a sentence if pushes and updates cannot be told apart, or if servers differ.
+        notes: Receives a sentence if pushes and updates cannot be separated, or if servers differ.
     """
     told_apart = [run for run in runs if _is_on_advance(run)]  # pushes and updates
     parts, alike = [], True
@@ -40,18 +40,18 @@ def fit_service(runs: Sequence[Run], warm_up: int, notes: list[str]) -> dict[str
         )
     if differ := [key for key, law in laws.items() if law.factors]:
         notes.append(
-            f"servers differ in {' and '.join(differ)}, where each has a factor of its own: the "
+            f"servers differ in {' and '.join(differ)}, where each has a separate factor: the "
             "file describes these servers one by one"
         )
     return laws
 
 
 def service_size_of(run: Run) -> ServiceSize | None:
-    """Return the size of the run's servers, and their speeds by the answers to the probe.
+    """Return the size of the run's servers, and their speeds from the answers to the probe.
 
-    To give an answer to the socket, the process only hands it on, as with pushes and pulls. To make
-    an answer, it writes every byte once, as an update does. None if gradients travelled in
-    bfloat16: then a push has not the bytes that an update writes.
+    To give an answer to the socket, the process only passes it on, as with pushes and pulls. To
+    make an answer, it writes every byte once, as an update does. Returns None if gradients were
+    sent in bfloat16, because then a push has fewer bytes than an update writes.
     """
     sync = run.config.get("sync")
     first = sync[0] if isinstance(sync, list) and sync else sync
@@ -73,7 +73,7 @@ def _are_alike_in_size(requests: Requests) -> bool:
 
 
 def _is_on_advance(run: Run) -> bool:
-    """True if the run's servers made one update of an iteration, when all had pushed it."""
+    """True if the run's servers made one update per iteration, after all pushes."""
     sync = run.config.get("sync")
     if not isinstance(sync, dict) or sync.get("kind") not in POLICIES:
         return False

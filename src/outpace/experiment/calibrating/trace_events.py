@@ -1,16 +1,16 @@
-"""Reads what torch.profiler recorded of one rank of a data-parallel run.
+"""Reads the data that torch.profiler recorded about one rank of a data-parallel run.
 
-Steps: annotations ProfilerStep#N, which `prof.step()` makes where the profiler has a schedule.
-Without them each Optimizer.step#..., which every torch optimizer makes, ends a step.
+Steps: annotations ProfilerStep#N, which `prof.step()` makes if the profiler has a schedule. Without
+them, each Optimizer.step#..., which every torch optimizer makes, ends a step.
 
 Gloo: an annotation gloo:all_reduce lasts from the time at which Gloo's thread begins an all-reduce
 until it has the result. Operations on the CPU, and on a GPU if there are any, are computation.
 
-NCCL: an all-reduce is a kernel on the GPU, from the time at which the rank is ready for it, since
-it waits for the others in the kernel. All other kernels, copies and fills of memory on the GPU are
-computation; what the CPU does is not, since it runs ahead. A kernel belongs to the step in which it
-was launched, which its correlation id tells. This follows what PyTorch, Kineto and Holistic Trace
-Analysis document, and was not tried on a GPU.
+NCCL: an all-reduce is a kernel on the GPU. It begins when the rank is ready, since the rank waits
+for the others in the kernel. All other kernels, copies and fills of memory on the GPU are
+computation; work of the CPU is not, since the CPU runs ahead. A kernel belongs to the step in which
+it was launched, which follows from its correlation id. This is based on the documentation of
+PyTorch, Kineto and Holistic Trace Analysis, and was not tried on a GPU.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ _ON_GPU: Final = ("kernel", "gpu_memcpy", "gpu_memset")
 _LAUNCHES: Final = ("cuda_runtime", "cuda_driver", "hip_runtime")
 _ON_CPU: Final = ("user_annotation", "cpu_op")
 _RECORD: Final = "record_param_comms"
-_COALESCED: Final = "coalesced"  # several messages in one kernel, which says what they are
-# Operations that begin a collective or wait for it: no computation.
+_COALESCED: Final = "coalesced"  # several messages in one kernel, whose arguments say what they are
+# Operations that begin a collective or wait for it, and so are not computation.
 _COMMUNICATION: Final = ("c10d::", "_c10d_functional::", "gloo:", "nccl:", _RECORD)
 _KERNEL: Final = re.compile(r"^nccl(Dev)?Kernel_")
 _NUMBER: Final = re.compile("[0-9]{1,15}")
@@ -59,7 +59,7 @@ class RankTrace:
 
     Args:
         profile: Collectives and computation of the rank, in s since `began_s`.
-        began_s: Begin of the trace, in s of the rank's clock.
+        began_s: Beginning of the trace, in s of the rank's clock.
     """
 
     path: Path
@@ -102,14 +102,14 @@ def read_rank(path: Path) -> RankTrace:
     """Read the trace of a rank.
 
     Raises:
-        ConfigError: with one line, if the file cannot be read or does not say enough.
+        ConfigError: with one line, if the file cannot be read or lacks data.
     """
     document = read_document(path)
     info = document.distributed_info
     if info is None or info.rank is None or info.world_size is None:
         raise ConfigError(
-            f"{path}: it does not say of which rank it is (distributedInfo); begin the profiler "
-            "after torch.distributed.init_process_group"
+            f"{path}: it does not say from which rank it comes (distributedInfo); begin the "
+            "profiler after torch.distributed.init_process_group"
         )
     events = [event for event in document.trace_events if event.ph == "X" and event.dur >= 0]
     kernels = [event for event in events if event.cat == "kernel" and _is_nccl(event.name)]
@@ -149,7 +149,7 @@ def read_rank(path: Path) -> RankTrace:
 
 
 def _of_nccl(events: Sequence[Event], kernels: Sequence[Event]) -> Iterator[_Collective]:
-    """Yield the collectives of kernels, whose arguments say what they are.
+    """Yield the collectives of kernels, which are described by the kernels' arguments.
 
     Older versions of torch have these arguments only in operations on the CPU: `record_param_comms`
     has the external id of the kernel, and an annotation such as nccl:all_reduce, which has the
@@ -194,7 +194,7 @@ def _is_nccl(name: str) -> bool:
 
 
 def _problem(found: _Collective, world_size: int) -> str:
-    """Return why a collective is not one of plain data parallelism; empty if it is."""
+    """Return why a collective does not belong to plain data parallelism; empty if it does."""
     only = "only DistributedDataParallel over all ranks can be calibrated"
     if found.group is not None and found.group != world_size:
         return f"it has collectives of a group of {found.group} of the {world_size} ranks; {only}"

@@ -1,7 +1,7 @@
 """Reads a Chrome trace that torch.profiler exported, .json or .json.gz, and sizes of tensors in it.
 
-The file is decoded at once, by msgspec, which leaves the arguments of an event undecoded until
-they are needed. That takes two to three times its uncompressed size in memory, for one rank at a
+msgspec decodes the whole file, but not the arguments of an event, which are decoded when they are
+needed. This takes two to three times the uncompressed size of the file in memory, for one rank at a
 time.
 """
 
@@ -18,9 +18,9 @@ import msgspec
 from outpace.errors import ConfigError
 from outpace.support.regular_files import named
 
-LARGEST: Final = 2 << 30  # bytes of JSON, uncompressed
-_MOST: Final = 10**15  # bytes; more is no size of a tensor
-# By c10's names of types, which collectives have, and by C++'s, which operations have.
+LARGEST: Final = 2 << 30  # largest number of bytes of JSON, uncompressed
+_MOST: Final = 10**15  # bytes; larger numbers are not the size of a tensor
+# Sizes by c10's names of types, which collectives have, and by C++'s names, which operations have.
 _BYTES: Final = {
     "byte": 1, "char": 1, "bool": 1, "unsigned char": 1, "signed char": 1,
     "short": 2, "half": 2, "bfloat16": 2, "short int": 2, "c10::half": 2, "c10::bfloat16": 2,
@@ -30,12 +30,12 @@ _BYTES: Final = {
 
 
 class Event(msgspec.Struct, gc=False):
-    """An event. Complete events (ph "X") have a begin and a duration.
+    """An event. Complete events (ph "X") have a beginning and a duration.
 
     Args:
         ph: Kind of the event.
         cat: Category, such as cpu_op, kernel or user_annotation.
-        ts: Begin, in µs.
+        ts: Beginning, in µs.
         dur: Duration, in µs.
         args: A JSON object.
     """
@@ -48,16 +48,16 @@ class Event(msgspec.Struct, gc=False):
     args: msgspec.Raw = msgspec.Raw(b"{}")
 
     def arguments(self) -> dict[str, Any]:
-        """Return `args` as a mapping; empty if it is none."""
+        """Return `args` as a mapping; empty if it is not one."""
         try:
             found = msgspec.json.decode(self.args)
-        except UnicodeDecodeError:  # names of other encodings, in parts that do not matter
+        except UnicodeDecodeError:  # names in other encodings are in parts that are not used
             found = msgspec.json.decode(bytes(self.args).decode("utf-8", "replace"))
         return found if isinstance(found, dict) else {}
 
 
 class DistributedInfo(msgspec.Struct, gc=False):
-    """The process group as torch.profiler describes it; None where a value is missing."""
+    """The process group as torch.profiler describes it; missing values are None."""
 
     backend: str | None = None
     rank: int | None = None
@@ -65,10 +65,10 @@ class DistributedInfo(msgspec.Struct, gc=False):
 
 
 class Document(msgspec.Struct, gc=False, rename="camel"):
-    """The parts of a trace that matter here.
+    """The parts of a trace that are used.
 
     Args:
-        base_time_nanoseconds: Offset from the times of events to those of the rank's clock.
+        base_time_nanoseconds: Offset from the times of events to the rank's clock.
     """
 
     trace_events: list[Event]
@@ -105,7 +105,7 @@ def read_document(path: Path) -> Document:
 
 
 def size_of_elements(count: Any, dtype: Any) -> int | None:
-    """Return the bytes of so many elements of a type; None if either is unknown."""
+    """Return the size of `count` elements of a dtype in bytes; None if either is unknown."""
     each = _bytes(dtype)
     if type(count) is not int or each is None or not 0 < count * each <= _MOST:
         return None
@@ -113,7 +113,7 @@ def size_of_elements(count: Any, dtype: Any) -> int | None:
 
 
 def size_of_dims(dims: Any, types: Any) -> int | None:
-    """Return the bytes of all tensors of an operation; None if they are unknown.
+    """Return the size of all tensors of an operation in bytes; None if it is unknown.
 
     Args:
         dims: Shapes of the inputs; a list of tensors has a list of shapes.

@@ -1,4 +1,4 @@
-"""Reads the traces of all ranks of a run, and finds out whether they belong together."""
+"""Reads the traces of all ranks of a run, and checks that they belong together."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ from outpace.errors import ConfigError
 from outpace.experiment.calibrating.runs import LEAST, Run
 from outpace.experiment.calibrating.trace_events import RankTrace, read_rank
 
-_APART_S: Final = 60.0  # between the clocks of two ranks; more than those of one run differ
-_SPREAD: Final = 0.1  # of an iteration, between the ends of an all-reduce at two ranks
-_CLOCKS_S: Final = 1e-3  # difference of clocks, from which on it is said
-_SHORTEST: Final = 1e-7  # s that all-reduces add to an iteration, at least
+_APART_S: Final = 60.0  # largest difference between the clocks of two ranks of one run
+# share of an iteration by which the ends of an all-reduce at two ranks may differ
+_SPREAD: Final = 0.1
+_CLOCKS_S: Final = 1e-3  # difference of clocks above which a note is made
+_SHORTEST: Final = 1e-7  # least time in s that all-reduces add to an iteration
 _EXPORT: Final = "pass one trace of the same run for each rank"
 
 
@@ -26,8 +27,8 @@ def read_traces(paths: Sequence[Path]) -> Run:
     """Read the traces of all ranks, in any order.
 
     Raises:
-        ConfigError: with one line, if a file cannot be read or does not say enough, a rank is
-            missing or there twice, or the traces are of different runs.
+        ConfigError: with one line, if a file cannot be read or lacks data, if a rank is missing or
+            occurs twice, or if the traces are from different runs.
     """
     by_rank: dict[int, RankTrace] = {}
     for path in paths:
@@ -35,12 +36,15 @@ def read_traces(paths: Sequence[Path]) -> Run:
         first = next(iter(by_rank.values()), found)
         if found.world_size != first.world_size or found.backend != first.backend:
             raise ConfigError(
-                f"{path}: it is of a run with {found.world_size} ranks over {found.backend}, and "
-                f"{first.path} of one with {first.world_size} over {first.backend}; {_EXPORT}"
+                f"{path}: it comes from a run with {found.world_size} ranks over {found.backend}, "
+                f"and {first.path} from a run with {first.world_size} over {first.backend}; "
+                f"{_EXPORT}"
             )
         if found.rank in by_rank:
             other = by_rank[found.rank].path
-            raise ConfigError(f"{path}: it is of rank {found.rank}, and so is {other}; {_EXPORT}")
+            raise ConfigError(
+                f"{path}: it is of rank {found.rank}, and {other} is also of this rank; {_EXPORT}"
+            )
         by_rank[found.rank] = found
     world_size = first.world_size
     if missing := sorted(set(range(world_size)) - by_rank.keys()):
@@ -77,7 +81,7 @@ def read_traces(paths: Sequence[Path]) -> Run:
 
 
 def _together(ranks: Sequence[RankTrace]) -> Profiled:
-    """Return the iterations of the ranks. Raises ConfigError if they are not of one run."""
+    """Return the iterations of the ranks. Raises ConfigError if they are not from one run."""
     where = ranks[0].path.parent
     try:
         found = profiled([rank.profile for rank in ranks])
@@ -102,7 +106,7 @@ def _together(ranks: Sequence[RankTrace]) -> Profiled:
 
 
 def _notes(ranks: Sequence[RankTrace], run: Profiled) -> list[str]:
-    """Return what traces do not have, and what was assumed of them."""
+    """Return sentences about data that traces do not have, and about the assumptions."""
     notes = [
         "the traces have times and no losses: compare strategies with task: {kind: timing}",
         "the traces have no servers: messages to them cost what all-reduces do, their work nothing",
@@ -121,7 +125,7 @@ def _notes(ranks: Sequence[RankTrace], run: Profiled) -> list[str]:
 
 
 def _ahead_s(ranks: Sequence[RankTrace], run: Profiled) -> float:
-    """Return by how many seconds a clock is ahead of that of rank 0, or behind it, at most."""
+    """Return the largest difference of a clock from rank 0's clock, in s."""
     return max(
         abs(rank.began_s - ranks[0].began_s + clock.ahead_s)  # times count from began_s
         for rank, clock in zip(ranks, run.clocks, strict=True)

@@ -22,10 +22,10 @@ def all_reduces_in(
     """Return the all-reduces of a run, and how long each worker waited for them.
 
     Args:
-        rows: Of `timing.parquet`: `sent` when a worker joins, `done` when the sum is there,
-            `arrived` when its training has the result, each in its worker's clock.
+        rows: Rows of `timing.parquet`: `sent` when a worker joins, `done` when the sum is complete,
+            `arrived` when its training has the result, each by its worker's clock.
         what: The kind of each row.
-        times: Of the iterations of its trace.
+        times: The times of the iterations, from the trace of the run.
 
     Returns:
         The times, and the seconds of each iteration, shape (T, N), in which the worker waited for
@@ -51,7 +51,7 @@ def all_reduces_in(
     at = joined.iteration, joined.worker
     is_awaited = (joined.arrived >= computed[at]) & (joined.arrived <= ended[at])
     seconds = np.where(is_awaited, joined.arrived, joined.done) - begun[at]
-    known = seconds > 0  # False where NaN, and where the clocks differ by more
+    known = seconds > 0  # False for NaN, and if the clocks differ by more
     if not known.any():
         raise ConfigError(
             f"{folder}: the clocks of its workers differ by more than its all-reduces took; "
@@ -70,7 +70,7 @@ def all_reduces_in(
 def _begun(folder: Path, shape: tuple[int, ...]) -> Floats:
     """Return when all had joined the first all-reduce that a worker joined after an iteration.
 
-    Shape (T, N), in s; NaN where there is none.
+    The result has shape (T, N), in s; NaN if there is none.
     """
     rows = read_event(folder / TRACE, "all-reduce", ("worker", "iteration", "computed_ns"))
     begun = np.full(shape, np.nan)
@@ -83,14 +83,14 @@ def _begun(folder: Path, shape: tuple[int, ...]) -> Floats:
 
 
 def _probed(rows: Requests) -> Alone:
-    """Return the all-reduces of the probe; of each the mean over the workers."""
+    """Return the all-reduces of the probe, each with the mean over the workers."""
     times: dict[int, list[float]] = {}
     for number in np.unique(rows.iteration):
         mine = rows.where(rows.iteration == number)
         duration_s = float(mine.done.mean() - mine.sent.max())
         if duration_s > 0:
             times.setdefault(int(mine.sent_bytes.max()), []).append(duration_s)
-    # The first one finds cold caches and unused buffers.
+    # The first all-reduce meets cold caches and new buffers.
     medians = [np.median(each[1:] if len(each) > 1 else each) for each in times.values()]
     ones = np.ones(len(times), np.int64)
     return Alone(ones, np.array(list(times), np.float64), np.array(medians), ones)

@@ -1,18 +1,18 @@
-"""Carries out a sweep: asks for candidates, watches their runs, and ends those that cannot win.
+"""Carries out a sweep: gets candidates, watches their runs, and ends those that cannot win.
 
 A candidate is run with several seeds at the same time, and ended early for one of two reasons:
 
 - too slow: the mean of its times over the seeds is already larger than the best time to the target
   of earlier groups. It cannot win on these seeds, so this loses nothing.
 - pruned: with the first seed, it is at some virtual time worse than three quarters of the complete
-  candidates were at the same time (Optuna's PercentilePruner). This is a guess from the course so
+  candidates were at the same time (Optuna's PercentilePruner). This is a guess from the values so
   far.
 
-A sweep repeats: what it finds depends on its seed and configuration, not on the number of processes
-or their speed. Candidates are asked for in groups of `parallel`. All candidates of a group are
-judged by earlier groups alone, and the study is told of their ends when the whole group has ended.
-The verdict on a candidate depends on its evaluations in the order of the seeds and of virtual time,
-and what comes after it is left out.
+A sweep can be repeated: its result depends on its seed and configuration, not on the number of
+processes or their speed. Candidates come in groups of `parallel`. All candidates of a group are
+compared only with earlier groups, and the results are given to the study when the whole group has
+ended. The verdict on a candidate depends on its evaluations in the order of the seeds and of
+virtual time; later evaluations are left out.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from outpace.support.yaml_files import in_one_line
 if TYPE_CHECKING:
     from optuna import Trial
 
-_REPEATED: Final = 50  # proposals one after the other that are known already
+_REPEATED: Final = 50  # number of consecutive proposals that are known already
 
 
 @dataclass(eq=False, slots=True)
@@ -49,11 +49,11 @@ class _Run:
 
 @dataclass(eq=False, slots=True)
 class _UnderWay:
-    """A candidate that is not told to the study yet.
+    """A candidate whose result the study does not have yet.
 
     Attributes:
-        experiment: None if the values make none; `error` says why.
-        runs: in the order of the seeds; of an ended one, what counts of them.
+        experiment: None if the values do not make a configuration; `error` says why.
+        runs: in the order of the seeds; for an ended candidate, the parts that count.
         pruned_at: number of the points of the first run after which it is pruned.
         found: None while it runs.
     """
@@ -72,14 +72,14 @@ class Search:
     """Carries out one sweep; see the head of this file.
 
     Attributes:
-        make: returns the experiment of values by key; raises ConfigError if there is none.
-        seeds: of each candidate's runs.
-        most: candidates in all, with those of earlier sessions; infinite: until the budget is
+        make: returns the experiment for values by key; raises ConfigError if they are invalid.
+        seeds: seeds of each candidate's runs.
+        most: number of candidates in all, including earlier sessions; infinite: until the budget is
             spent, or all combinations are tried.
         budget_s: seconds after which every candidate is stopped.
-        parallel: candidates of a group.
+        parallel: number of candidates in a group.
         ends: called with each candidate that has ended.
-        ended: the candidates, with those of earlier sessions.
+        ended: the candidates, including those of earlier sessions.
         status: see `SweepResult`.
     """
 
@@ -96,7 +96,7 @@ class Search:
 
     def __post_init__(self) -> None:
         self._began_s, self._spent_s = time.monotonic(), self.study.spent_s
-        self._best_s = math.inf  # to the target, of earlier groups
+        self._best_s = math.inf  # best time to the target in earlier groups
         self.ended = list(self.study.ended)
 
     def run(self) -> None:
@@ -119,7 +119,7 @@ class Search:
         self.status = "complete" if is_done and not is_cut else "budget"
 
     def _tell(self, each: _UnderWay, found: Candidate) -> None:
-        """Tell the study of a candidate that has ended."""
+        """Give the study the result of a candidate that has ended."""
         if found.status == "interrupted":
             self.study.give_up(each.trial.number, each.trial.params)
             return
@@ -132,14 +132,14 @@ class Search:
         return time.monotonic() >= self._began_s + self.budget_s
 
     def _asked(self) -> list[_UnderWay]:
-        """Return the next group of candidates; empty: nothing new is left."""
+        """Return the next group of candidates; empty: there are no new ones."""
         known = {in_one_line(each.values): each for each in self.ended}
         group: dict[str, _UnderWay] = {}
         repeated = 0
         while len(group) < min(self.parallel, self.most - len(self.ended)):
             trial, values = self.study.ask()
             words = in_one_line(values)
-            if words in group:  # the sampler learns its result before it is asked again
+            if words in group:  # the sampler learns the result before it is asked again
                 self.study.give_up(trial.number, trial.params)
                 break
             if words in known:
@@ -170,7 +170,7 @@ class Search:
         assert isinstance(event.key, tuple)
         number, place = event.key  # see `_start`
         candidate = next((each for each in group if each.trial.number == number), None)
-        if candidate is None or candidate.found is not None:  # it is about to end
+        if candidate is None or candidate.found is not None:  # the run is about to end
             return
         run = candidate.runs[place]
         if isinstance(event, Ended):
@@ -184,9 +184,9 @@ class Search:
         self._judge(candidate)
 
     def _judge(self, candidate: _UnderWay) -> None:
-        """End a candidate if its runs have come far enough."""
+        """End a candidate if the evaluations of its runs are sufficient to decide."""
         has_target = self.objective.target is not None
-        # Of the sum of the times.
+        # Limit of the sum of the times.
         bound_s = self._best_s * len(candidate.runs) if has_target else math.inf
         before_s = 0.0
         for place, run in enumerate(candidate.runs):
@@ -211,7 +211,7 @@ class Search:
         self._end(candidate, "complete")
 
     def _end(self, candidate: _UnderWay, status: Status, error: str | None = None) -> Candidate:
-        """End the runs of a candidate, and return what is known of it."""
+        """End the runs of a candidate, and return its results."""
         for place in range(len(self.seeds)):
             self.pool.stop((candidate.trial.number, place), status)
         runs = [self._seed_run(run) for run in candidate.runs if run.points or run.ended]
@@ -229,7 +229,7 @@ class Search:
         return candidate.found
 
     def _valued(self, known: Candidate) -> Candidate:
-        """Return a complete candidate with its value; as failed if a run has none."""
+        """Return a complete candidate with its value; a failed one if a run has no value."""
         name = "time_s" if self.objective.is_time else self.objective.quantity or ""
         values = [getattr(run, name) for run in known.runs]
         if not all(value is not None and math.isfinite(value) for value in values):

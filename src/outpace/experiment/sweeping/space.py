@@ -21,7 +21,7 @@ from outpace.support.yaml_files import in_one_line, parse_yaml, with_values
 _RANGE: Final = re.compile(r"\s*([A-Za-z_]\w*)\s*\((.*)\)\s*", re.DOTALL)
 _RANGES: Final = ("log", "uniform", "int")
 _ARGUMENT: Final = re.compile(r"args\.([A-Za-z][\w-]*)")
-_TRIES: Final = 1000  # combinations before a space is refused
+_TRIES: Final = 1000  # number of combinations that are tried before a space is refused
 _FORM: Final = "as in sync.staleness=1,2,4,8 or optimizer.lr=log(0.01,1)"
 
 
@@ -29,7 +29,7 @@ def dimensions_of(over: Sequence[str] | Mapping[str, Any]) -> tuple[Dimension, .
     """Return the space.
 
     Args:
-        over: texts KEY=VALUES, or VALUES by key, each a text or a list of values.
+        over: texts KEY=VALUES; or VALUES by key, each a text or a list of values.
 
     Raises:
         ConfigError: if there is no key, or the values of a key cannot be read.
@@ -45,7 +45,7 @@ def dimensions_of(over: Sequence[str] | Mapping[str, Any]) -> tuple[Dimension, .
 
 
 def combinations(space: Sequence[Dimension]) -> int | None:
-    """Return how many candidates there are; None if they cannot be counted."""
+    """Return the number of candidates; None if they cannot be counted."""
     if any(each.law for each in space):
         return None
     return math.prod(len(each.values) for each in space)
@@ -54,8 +54,8 @@ def combinations(space: Sequence[Dimension]) -> int | None:
 def applied(data: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the data of a configuration with the values of a candidate.
 
-    Raises ConfigError if a path leads through a value, or arguments are given to a task that is no
-    script.
+    Raises ConfigError if a path leads through a value, or if arguments are given to a task that is
+    not a script.
     """
     arguments: list[str] = []
     pairs = []
@@ -69,9 +69,7 @@ def applied(data: Mapping[str, Any], values: Mapping[str, Any]) -> dict[str, Any
     if arguments:
         task = found.get("task")
         if not isinstance(task, dict) or task.get("kind") != "script":
-            raise ConfigError(
-                "args: only a script has arguments of its own; name a key of the configuration"
-            )
+            raise ConfigError("args: only a script has arguments; name a key of the configuration")
         task["arguments"] = [*task.get("arguments", ()), *arguments]
     return found
 
@@ -81,14 +79,14 @@ def first_valid(
 ) -> Experiment:
     """Return the experiment of the first combination that makes a configuration.
 
-    Of a range, its two ends are tried. Other combinations may be invalid, which is a result of the
-    sweep.
+    The two ends of a range are tried. Other combinations may be invalid; this is then a result of
+    the sweep.
 
     Args:
         make: returns the experiment of values by key, or raises ConfigError.
 
     Raises:
-        ConfigError: that of the first combination, if none of the first 1000 is valid.
+        ConfigError: the error of the first combination, if none of the first 1000 is valid.
     """
     refusal: ConfigError | None = None
     keys = [each.key for each in space]

@@ -3,8 +3,8 @@
 The study is kept in a journal file, which optuna-dashboard reads: a write costs 0.5 ms, a tenth of
 one to SQLite, and a candidate may be shorter than a second. One sweep writes it at a time.
 
-A candidate that was ended early, missed the target, failed or was invalid is a pruned trial: the
-sampler then avoids values like its own. It would ignore a failed trial, and propose them again.
+A candidate that was ended early, missed the target, failed or was invalid is a pruned trial: then
+the sampler avoids similar values. It would ignore a failed trial, and propose its values again.
 """
 
 from __future__ import annotations
@@ -35,22 +35,22 @@ _NAME: Final = "sweep"
 # Attributes of the study, and of a trial.
 _CONFIGURATION, _SPENT, _STEP = "configuration", "spent_s", "step_s"
 _CANDIDATE: Final = "candidate"
-_STEPS: Final = 32  # reports to the study of a run that takes as long as the first complete one
-_STARTUP: Final = 10  # random candidates before the sampler has learned enough
+_STEPS: Final = 32  # number of reports of a run that takes as long as the first complete one
+_STARTUP: Final = 10  # number of random candidates before the sampler has learned enough
 # Of Optuna's PercentilePruner:
-_KEPT: Final = 75.0  # per cent of the candidates that are not pruned
-_COMPLETE: Final = 5  # complete candidates before the first is pruned
-_LATER: Final = 3  # and those that must have come as far
-_WARM_UP: Final = 3  # steps of a run before its candidate may be pruned
+_KEPT: Final = 75.0  # percentage of the candidates that are not pruned
+_COMPLETE: Final = 5  # number of complete candidates before the first one is pruned
+_LATER: Final = 3  # number of these that must have run as long
+_WARM_UP: Final = 3  # number of steps of a run before its candidate may be pruned
 
 
 class Study:
     """Asks Optuna for candidates and tells it of their ends.
 
     Args:
-        path: the journal (see `own_journal`); None keeps the study in memory.
+        path: the journal (see `own_journal`); None: the study is in memory.
         grid: True to try every combination once, in an order that the seed decides.
-        seed: of the sampler.
+        seed: seed of the sampler.
         prune: False to prune no candidate.
         configuration: plain data that a study to be resumed must agree with.
         resume: continue the study in `path`.
@@ -129,7 +129,7 @@ class Study:
 
     @property
     def spent_s(self) -> float:
-        """Seconds of all sessions."""
+        """Seconds that all sessions of the sweep have taken."""
         return float(self.optuna.user_attrs.get(_SPENT, 0.0))
 
     @spent_s.setter
@@ -180,11 +180,12 @@ class Study:
         course: Sequence[tuple[float, float]] = (),
         until_s: float = 0.0,
     ) -> None:
-        """Tell the end of a candidate.
+        """Report the result of a candidate to Optuna.
 
         Args:
-            candidate: with the number of another trial if the sampler has proposed it again.
-            course, until_s: of its first run, see `is_pruned`.
+            candidate: the result; its number differs if the sampler proposed values again that
+                another trial had.
+            course, until_s: course of the candidate's first run, and its end, see `is_pruned`.
         """
         from optuna.trial import TrialState
 
@@ -200,7 +201,7 @@ class Study:
         self.optuna.tell(trial, candidate.value, state)
 
     def give_up(self, number: int, chosen: dict[str, Any]) -> None:
-        """End a trial without a result; its values are the next that are asked for."""
+        """End a trial without a result; its values are proposed next."""
         from optuna.trial import TrialState
 
         self.optuna.tell(number, state=TrialState.FAIL)
@@ -232,14 +233,14 @@ def _distribution(dimension: Dimension) -> BaseDistribution:
 
 
 def _choices(dimension: Dimension) -> list[Any]:
-    """Return the values of a list for Optuna, which knows numbers and texts only."""
+    """Return the values of a list for Optuna, which accepts only numbers and texts."""
     if all(isinstance(value, bool | int | float | str | None) for value in dimension.values):
         return list(dimension.values)
     return list(map(in_one_line, dimension.values))
 
 
 def _value(dimension: Dimension, chosen: Any) -> Any:
-    """Return the value that Optuna has chosen, which knows other values than scalars in words."""
+    """Return the value that Optuna has chosen; values other than scalars are stored as text."""
     return chosen if dimension.law else dimension.values[_choices(dimension).index(chosen)]
 
 
@@ -258,9 +259,9 @@ def _require_same(found: Any, wanted: Mapping[str, Any], path: Path | None) -> N
 
 @contextlib.contextmanager
 def own_journal(path: Path, *, resume: bool) -> Iterator[None]:
-    """Keep other sweeps away from the journal in this block; the end of the process frees it, too.
+    """Lock the journal in this block; the end of the process also releases it.
 
-    Raises ConfigError if there is no journal to resume, or another sweep is at work on it.
+    Raises ConfigError if there is no journal to resume, or if another sweep uses it.
     """
     if resume and not path.is_file():
         raise ConfigError(f"{path.parent} has no {path.name}: there is no study to resume")
@@ -271,7 +272,7 @@ def own_journal(path: Path, *, resume: bool) -> Iterator[None]:
             raise ConfigError(
                 f"another sweep is at work on {path}: wait until it ends, or choose another --out"
             ) from None
-        # A killed process may have written half a line, to which the next would be appended.
+        # A killed process may have written half a line, to which the next line would be appended.
         file.seek(0)
         file.truncate(sum(len(line) for line in file if line.endswith(b"\n")))
         yield

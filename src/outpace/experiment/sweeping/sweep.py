@@ -1,4 +1,4 @@
-"""Sweeps: which values of some keys reach the target first?"""
+"""Sweeps: which values of some keys reach the target first."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from outpace.tasks import GivenTask, Script, Timing
 if TYPE_CHECKING:
     from optuna import Study as OptunaStudy
 
-_GRID: Final = 64  # combinations that are all tried, unless fewer are asked for
-_TRIALS: Final = 32  # candidates of a larger space, without a budget
+_GRID: Final = 64  # largest number of combinations that are all tried, unless fewer are asked for
+_TRIALS: Final = 32  # number of candidates of a larger space, without a budget
 _MOST_SEEDS: Final = 1000
 
 
@@ -47,9 +47,9 @@ class Sweep(SweepResult):
     """The result of a sweep.
 
     Attributes:
-        experiment: of the best candidate; None if no candidate is complete.
-        study: the study in Optuna.
-        folder: None if the sweep was kept in memory.
+        experiment: experiment of the best candidate; None if no candidate is complete.
+        study: the study of Optuna.
+        folder: None if the sweep has no folder.
     """
 
     experiment: Experiment | None
@@ -91,34 +91,35 @@ def sweep(
         )
 
     All combinations of lists are tried if there are at most 64 (or `trials`); otherwise Optuna's
-    TPE sampler proposes candidates. Runs run side by side, one per core, and candidates that
-    cannot win are ended early; see `outpace.experiment.sweeping.search`.
+    TPE sampler proposes candidates. Runs are carried out in parallel, one per core, and candidates
+    that cannot win are ended early; see `outpace.experiment.sweeping.search`.
 
     Args:
-        experiment: as for `simulate`; `variants` and `seeds` of a comparison are ignored.
+        experiment: see `simulate`; `variants` and `seeds` of a comparison are ignored.
         over: values by key of the configuration, such as `sync.staleness`: a list, or a text:
             `log(a, b)`, `uniform(a, b)` or `int(a, b)`. For a script also `args.NAME`. Or texts
             KEY=VALUES.
         out: a new or empty folder for the study, `sweep.json`, `best.yaml` and `report.html`.
-        trials: most candidates; None: 32, or until the budget is spent, or all combinations.
+        trials: largest number of candidates; None: 32, or until the budget is spent, or all
+            combinations.
         budget_s: seconds after which every candidate is stopped.
-        seeds: runs of each candidate, with the seeds s, s+1, ... of the configuration.
-        target_accuracy, target_loss: look for the shortest virtual time to this value; None: what
-            the configuration says, or else the best accuracy (or training loss) at the end.
+        seeds: number of runs of each candidate, with the seeds s, s+1, ... of the configuration.
+        target_accuracy, target_loss: look for the shortest virtual time to this value; None: the
+            target of the configuration, or else the best accuracy (or training loss) at the end.
         prune: False to end no candidate because others were better at the same virtual time.
         resume: continue the study in `out`.
-        parallel: candidates of a group. The sampler proposes a group by the results of the groups
-            before, so what is found depends on this number, but not on `processes`. A script's
+        parallel: number of candidates in a group. The sampler proposes a group from the results of
+            earlier groups, so the result depends on this number, but not on `processes`. A script's
             candidates run one after the other.
-        processes: most runs at a time; None: one for each core.
-        on: where the runs are carried out, as for `compare`; `out` is not needed.
-        progress: called with the share of the candidates that have ended, if their number is known.
-        say: called with the method in words, and a line about each candidate that has ended.
-        task, changes: as for `simulate`.
+        processes: largest number of runs at a time; None: one for each core.
+        on: where the runs are carried out, see `compare`; `out` is not needed.
+        progress: called with the share of candidates that have ended, if their number is known.
+        say: called with a text about the method, and a line about each candidate that has ended.
+        task, changes: see `simulate`.
 
     Raises:
         ConfigError: before anything is run, if the space or the configuration is invalid, or the
-            study to be resumed is one of another configuration.
+            study to be resumed belongs to another configuration.
         KeyboardInterrupt: after the study and the report were written.
     """
     space = dimensions_of(over)
@@ -146,7 +147,7 @@ def sweep(
     away = on_of(on, reference.launcher)
     if isinstance(reference.task, Script | GivenTask):
         parallel = 1
-        processes = 1 if away is None else processes  # on a cluster, a run for each seed
+        processes = 1 if away is None else processes  # on a cluster, one run for each seed
     configuration = {
         **to_plain(reference),
         "over": {each.key: str(each) for each in space},
@@ -246,7 +247,7 @@ def _objective_of(experiment: Experiment) -> Objective:
 
 
 def _check_numbers(trials: int | None, budget_s: float | None, seeds: int, parallel: int) -> None:
-    """Raise ConfigError if a number of candidates, seconds or seeds is no such number."""
+    """Raise ConfigError if a number of candidates, seconds or seeds is invalid."""
     for name, number, most in (
         ("parallel", parallel, math.inf),
         ("trials", 1 if trials is None else trials, math.inf),

@@ -1,10 +1,10 @@
-"""Carries runs out on a Ray cluster: each is a task that takes up some CPUs.
+"""Carries out runs on a Ray cluster: each run is a task that uses some CPUs.
 
-All runs are given to Ray at once, so that an autoscaler sees what is asked for; Ray chooses the
-nodes, carries tasks out one after the other in the same processes, and begins a run again that is
-lost with its process or node. A task cannot be told anything, and tells nothing before it returns:
-what runs tell, and why some of them are to end, passes through an actor on this machine. The files
-of a run come back with its end.
+All runs are given to Ray at once, so that an autoscaler sees how many are requested. Ray chooses
+the nodes, carries out tasks one after the other in the same processes, and starts a run again if
+its process or node is lost. A task cannot receive or send messages before it returns, so messages
+of runs, and reasons for ending them, are passed through an actor on this machine. The files of a
+run are sent back at its end.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from outpace.real.ray.survey import Survey, problem_of, survey_here
 from outpace.record import folder as files
 
 _LOOK_S: Final = 0.05
-_RETRIES: Final = 3  # of a run whose process or node is lost
+_RETRIES: Final = 3  # number of times that a run is begun again if its process or node is lost
 
 
 @dataclass(eq=False, slots=True)
@@ -42,8 +42,8 @@ class _Run:
     """A run that was given to Ray.
 
     Attributes:
-        number: names it to the actor.
-        reason: why it was told to end; empty: it was not.
+        number: number of the run for the actor.
+        reason: why the run was told to end; empty: it was not.
     """
 
     number: int
@@ -56,11 +56,11 @@ class RunsOnRay:
     """A `pool.Carrier` on the cluster to which this process is connected.
 
     Args:
-        cpus: that each run takes up; None: one, and if it needs all cores, those of the node that
-            has most.
-        most: runs at a time; None: as many as there is room for.
-        wait_s: for a run to begin, if none is under way.
-        runtime_env: of the runs, in Ray's words.
+        cpus: CPUs of each run; None: one, or if a run needs all cores, as many as the largest node
+            has.
+        most: largest number of runs at a time; None: as many as there is room for.
+        wait_s: seconds to wait for a run to begin, if none is running.
+        runtime_env: the environment of the runs, as Ray describes it.
     """
 
     def __init__(
@@ -77,8 +77,8 @@ class RunsOnRay:
         here = NodeAffinitySchedulingStrategy(node, soft=False)
         self._board = ray.remote(_Board).options(num_cpus=0, scheduling_strategy=here).remote()
         self._task = ray.remote(max_calls=RUNS_EACH, max_retries=_RETRIES)(_carry_out)
-        self._runs: dict[Any, _Run] = {}  # by the reference of the task
-        self._count = 0  # of runs so far
+        self._runs: dict[Any, _Run] = {}  # runs, by the reference of the task
+        self._count = 0  # number of runs so far
         self._waits_since = time.monotonic()
 
     def has_room(self, order: Order, others: Collection[Order]) -> bool:
@@ -118,7 +118,7 @@ class RunsOnRay:
         self._require_begun()
 
     def close(self) -> None:
-        """Cancel all runs; their folders do not come."""
+        """Cancel all runs; their folders are not sent back."""
         for task in self._runs:
             with contextlib.suppress(RayError):
                 ray.cancel(task)
@@ -152,7 +152,7 @@ class RunsOnRay:
 
 
 class _Board:
-    """What runs tell, and why some of them are to end, by their numbers. An actor."""
+    """An actor with messages of runs, and reasons why some runs are to end, by run number."""
 
     def __init__(self) -> None:
         self._told: list[tuple[int, Told]] = []
@@ -160,9 +160,9 @@ class _Board:
         self._reasons: dict[int, str] = {}
 
     def tell(self, run: int, told: Told, points: int) -> str | None:
-        """Take a message of a run; return why the run is to end.
+        """Take a message of a run; return the reason why the run is to end, if any.
 
-        points: of the run so far. A run that begins again repeats those from before.
+        points: points of the run so far. A run that begins again repeats its earlier points.
         """
         if not isinstance(told, Point) or points > self._points.get(run, 0):
             self._told.append((run, told))
@@ -187,7 +187,7 @@ def _carry_out(
         The end of the run, and its files by their names.
 
     Raises:
-        RunError: the node has another version of something, or lacks a file.
+        RunError: if the node has another version of a package, or lacks a file.
     """
     if problem := problem_of(survey_here(paths), wanted):
         raise RunError(f"node {name_of_this_node()} {problem}")
@@ -206,7 +206,7 @@ def _carry_out(
     if order.folder is None:
         return carry_out(order, None, tell, lambda: reason), {}
     passing = PassingFolder("outpace-runs-")
-    folder = Path(passing.path) / order.folder.name  # some trackers call the run by this name
+    folder = Path(passing.path) / order.folder.name  # some trackers give the run this name
     ended = carry_out(order, folder, tell, lambda: reason)
     content = {
         path.relative_to(folder).as_posix(): path.read_bytes()
@@ -218,7 +218,7 @@ def _carry_out(
 
 
 def _write(folder: Path, content: Mapping[str, bytes], ended: Ended) -> None:
-    """Write the folder of a run, complete or not at all.
+    """Write the folder of a run, completely or not at all.
 
     The command in its summary that resumes it is changed to name this folder.
     """
@@ -226,7 +226,7 @@ def _write(folder: Path, content: Mapping[str, bytes], ended: Ended) -> None:
         return
     files.require_new(folder)
     part = folder.parent / f".{folder.name}.part"
-    shutil.rmtree(part, ignore_errors=True)  # of a command that was killed
+    shutil.rmtree(part, ignore_errors=True)  # folder of a command that was killed
     for name, data in content.items():
         path = part / name
         path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,4 +1,4 @@
-"""One run in virtual time that a pool carries out, and what is told about it."""
+"""One run in virtual time in a process of a pool, and the messages that report its progress."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from outpace.support.notices import warnings_to
 from outpace.support.repeatable import one_thread_own_randomness
 from outpace.tasks import GivenTask
 
-_STEP: Final = 0.01  # of a run, between two messages about its progress
+_STEP: Final = 0.01  # seconds between two messages about the progress of a run
 _VALUES: Final = ("time_s", "accuracy", "train_loss")
 
 
 @dataclass(frozen=True, slots=True)
 class Order:
-    """One run in virtual time.
+    """An order to carry out a run in virtual time.
 
     Attributes:
-        key: names the run in the reports of the pool; plain data, which goes to other processes.
-        folder: for the results, new or empty. None: only the points and the summary are kept, in
-            memory, without a trace, a report, the parameters or the output of a script.
-        name: of the run in trackers, and before what its script prints to standard error.
-        here: True to carry it out in the process of the pool, which knows run times that were
-            measured; all results are then in `Ended.result`.
+        key: name of the run in the reports of the pool; plain data that can be sent to other
+            processes.
+        folder: folder for the results, new or empty. None: only the points and the summary are
+            kept, in memory, without a trace, a report, the parameters or the output of a script.
+        name: name of the run in trackers, and before the standard error of its script.
+        here: True to carry out the run in the process of the pool, which has the measured run
+            times; then all results are in `Ended.result`.
     """
 
     key: Hashable
@@ -42,16 +43,16 @@ class Order:
     def is_here(self) -> bool:
         """True if the run is carried out in the process of the pool.
 
-        A task that was given from Python cannot go to another process.
+        A task that was given from Python cannot be sent to another process.
         """
         return self.here or isinstance(self.experiment.task, GivenTask)
 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """An evaluation of a run, as a row of metrics.parquet; of a script, one of its curve's points.
+    """An evaluation of a run as a row of metrics.parquet; for a script, a point of its curve.
 
-    A value that is not known is None.
+    An unknown value is None.
     """
 
     key: Hashable
@@ -69,8 +70,8 @@ class Ended:
         error: why the run was stopped, or how it failed; None if it is complete.
         summary: the content of summary.json. If the run could not begin, only `status` and
             `error`.
-        points: all points of the run, in order; none if its process is gone.
-        result: with `Order.here`, of a run that is complete.
+        points: all points of the run, in order; none if its process was lost.
+        result: with `Order.here`, the result of a complete run.
     """
 
     key: Hashable
@@ -82,7 +83,7 @@ class Ended:
 
     @staticmethod
     def failed(key: Hashable, error: str) -> Ended:
-        """Return the end of a run that could not begin, or whose process is gone."""
+        """Return the end of a run that could not begin, or whose process was lost."""
         return Ended(key, "failed", error, {"status": "failed", "error": error})
 
     @staticmethod
@@ -96,7 +97,7 @@ Told: TypeAlias = float | str | Point | Ended
 
 
 class Stopped(KeyboardInterrupt):
-    """Ends a run as Ctrl-C does, so that its folder is completed in the same way."""
+    """Ends a run like Ctrl-C, so that its folder is completed in the same way."""
 
 
 def carry_out(
@@ -105,16 +106,16 @@ def carry_out(
     tell: Callable[[Told], None],
     stopped: Callable[[], str | None] = lambda: None,
 ) -> Ended:
-    """Run, and tell the progress, the evaluations and the warnings.
+    """Carry out a run, and report its progress, evaluations and warnings.
 
     Args:
-        folder: for the results, in place of that of the order.
-        stopped: returns why the run is to end now; None: it is not.
+        folder: folder for the results, in place of the order's.
+        stopped: returns the reason why the run is to end now; None: it continues.
 
     Returns:
         The end of the run.
     """
-    told = 0.0  # the share done
+    told = 0.0  # the completed share
     points: list[Point] = []
 
     def stop_if_asked() -> None:

@@ -1,4 +1,4 @@
-"""Runs in virtual time side by side, on the cores of this machine or on a cluster."""
+"""Carries out runs in virtual time in parallel, on this machine or on a cluster."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ from outpace.simulation.executors.processes import cores
 from outpace.support.processes import forking
 from outpace.tasks import GivenTask
 
-KILLED: Final = "the process of the run "  # begin of the error if a process is killed
-_GRACE_S: Final = 20.0  # for the runs to complete their folders before they are killed
-# Of a process, so that its memory does not grow: after 1,600 runs a heap had gaps of 2 GB.
+KILLED: Final = "the process of the run "  # beginning of the error if a process is killed
+_GRACE_S: Final = 20.0  # seconds for the runs to complete their folders before they are killed
+# Largest number of runs of a process, so that its memory does not grow: after 1,600 runs a heap had
+# gaps of 2 GB.
 RUNS_EACH: Final = 200
 
-# Each process would import them, which takes as long as a short run.
+# Otherwise each process would import them, which takes as long as a short run.
 forking.preload(__name__)
 forking.preload("outpace.report.page")
 
@@ -35,7 +36,7 @@ Event: TypeAlias = Point | Ended
 
 
 def needs_all_cores(experiment: Experiment) -> bool:
-    """True if a run is carried out while no other is, or on a cluster, on a node of its own.
+    """True if a run must be alone on this machine or, on a cluster, on its node.
 
     Its gradients are computed, or its run times measured, on all cores.
     """
@@ -45,34 +46,34 @@ def needs_all_cores(experiment: Experiment) -> bool:
 
 
 def stays_here(experiment: Experiment) -> bool:
-    """True if a run is carried out on this machine, also if there is a cluster.
+    """True if a run must be carried out on this machine, even if there is a cluster.
 
-    Its task was given from Python, or its run times are measured: all runs of a comparison use
-    those of one machine.
+    Its task was given from Python, or its run times are measured: all runs of a comparison use the
+    run times of one machine.
     """
     return isinstance(experiment.task, GivenTask) or isinstance(experiment.compute, Measured | None)
 
 
 class Carrier(Protocol):
-    """Carries runs out in other processes: of this machine, or of a cluster."""
+    """Carries out runs in other processes of this machine, or on a cluster."""
 
     def has_room(self, order: Order, others: Collection[Order]) -> bool:
-        """True if a run can begin beside the others that are under way."""
+        """True if a run can begin while these others are running."""
 
     def begin(self, order: Order) -> None:
         """Begin a run."""
 
     def stop(self, key: Hashable, reason: str) -> None:
-        """Have a run that is under way end at its next evaluation or sooner."""
+        """Make a running run end at its next evaluation or sooner."""
 
     def events(self, timeout_s: float) -> Iterator[tuple[Hashable, Told]]:
-        """Wait until something is told about runs, and yield it with their keys.
+        """Wait until there are messages about runs, and yield them with the runs' keys.
 
-        The last of a run is an `Ended`; its files are in its folder by then. It may yield nothing
-        before the time is over.
+        The last message of a run is an `Ended`; then its files are in its folder. The call may end
+        early without a message.
 
         Raises:
-            RunError: no run has begun, and none is expected to.
+            RunError: if no run has begun, and none is expected to.
         """
 
     def close(self) -> None:
@@ -80,26 +81,27 @@ class Carrier(Protocol):
 
 
 class Pool:
-    """Carries out runs, begun in the order in which they were given.
+    """Carries out runs, which begin in the order in which they were given.
 
         with Pool() as pool:
             pool.start(Order("first", experiment))
             while events := pool.wait():
                 ...
 
-    A run has bitwise the results of `outpace.simulate`. A process that is killed ends its own run
-    only. Leaving the block interrupts the runs that are under way; on this machine their folders
-    are completed and marked partial.
+    A run has bitwise the results of `outpace.simulate`. If a process is killed, only its own run
+    ends. Leaving the block interrupts the running runs; on this machine their folders are completed
+    and marked partial.
 
-    A script, run times that are measured, and the executor `processes` need all cores: such a run
-    is alone. A run that cannot go to another process (`Order.is_here`) runs in this one during
-    `wait`, after all others: its points come together with its end, and it cannot be stopped.
+    A script, measured run times, and the executor `processes` need all cores: such a run is carried
+    out alone. A run that cannot be sent to another process (`Order.is_here`) is carried out in this
+    process during `wait`, after all others: its points are returned together with its end, and it
+    cannot be stopped.
 
     Args:
-        processes: most runs at a time on this machine; None: one for each core.
-        progress: called during `wait` with a key and the share of its run that is done.
+        processes: largest number of runs at a time on this machine; None: one for each core.
+        progress: called during `wait` with a key and the completed share of its run.
         warning: called during `wait` with a key and a warning about its run.
-        carrier: carries the runs out, and is closed with the pool; None: this machine does.
+        carrier: carries out the runs, and is closed with the pool; None: this machine.
     """
 
     def __init__(
@@ -115,7 +117,7 @@ class Pool:
         self._progress, self._warning = progress, warning
         self._waiting: dict[Hashable, Order] = {}
         self._running: dict[Hashable, Order] = {}
-        self._events: list[Event] = []  # to be returned by the next `wait`
+        self._events: list[Event] = []  # events that the next `wait` returns
 
     def __enter__(self) -> Self:
         return self
@@ -129,13 +131,13 @@ class Pool:
         self._carrier.close()
 
     def start(self, order: Order) -> None:
-        """Queue a run. Raises ValueError if a run with this key is under way or queued."""
+        """Queue a run. Raises ValueError if a run with this key is running or queued."""
         if order.key in self._waiting or order.key in self._running:
             raise ValueError(f"a run with the key {order.key!r} has not ended yet")
         self._waiting[order.key] = order
 
     def stop(self, key: Hashable, reason: str) -> None:
-        """End a run at its next evaluation or sooner; it comes back as `Ended` and `stopped`.
+        """End a run at its next evaluation or sooner; `wait` returns it as `Ended`, `stopped`.
 
         Nothing happens if the run has ended already.
         """
@@ -145,14 +147,14 @@ class Pool:
             self._carrier.stop(key, reason)
 
     def wait(self, timeout_s: float | None = None) -> list[Event]:
-        """Return what has happened, at least one event unless the time is over.
+        """Return events, at least one unless the time is over.
 
         Returns:
-            Points and ends in their order for each run; an empty list if the time is over, or
-            no run is under way or queued.
+            Points and ends, in order for each run; an empty list if the time is over, or if no run
+            is running or queued.
 
         Raises:
-            RunError: the cluster has no room for any run.
+            RunError: if the cluster has no room for any run.
         """
         deadline_s = math.inf if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -180,9 +182,9 @@ class Pool:
             self._carry_out(next(iter(self._waiting.values())))
 
     def _carry_out(self, order: Order) -> None:
-        """Carry a run out in this process."""
+        """Carry out a run in this process."""
         self._running[order.key] = self._waiting.pop(order.key)
-        warnings: list[str] = []  # they are for the caller, whose warnings the run does not hear
+        warnings: list[str] = []  # the warnings are for the caller
 
         def tell(told: Told) -> None:
             if isinstance(told, str):
@@ -213,7 +215,7 @@ class _Process:
     """A process, and the run that it carries out at the moment.
 
     Attributes:
-        runs: how many it has begun.
+        runs: number of runs that it has begun.
         keeps_times: True if it has measured run times, which later runs use.
     """
 
@@ -224,9 +226,9 @@ class _Process:
 
 
 class ProcessesHere:
-    """Carries runs out in processes of this machine, each of which is used for the next run again.
+    """Carries out runs in processes of this machine, which are reused for later runs.
 
-    most: runs at a time.
+    most: largest number of runs at a time.
     """
 
     def __init__(self, most: int) -> None:
@@ -308,22 +310,21 @@ class ProcessesHere:
     @staticmethod
     def _send(pipe: Connection, told: Order | str) -> None:
         """Tell a process to begin a run, or why its run is to end."""
-        with contextlib.suppress(OSError):  # it was killed, which `events` notices
+        with contextlib.suppress(OSError):  # the process was killed, which `events` notices
             pipe.send(told)
 
 
 def _serve(pipe: Connection) -> None:
-    """Carry out the runs that come through the pipe, until it is closed.
+    """Carry out the runs received through the pipe, until the pipe is closed.
 
-    SIGTERM interrupts the run that is under way, which then completes its folder, and ends the
-    process.
+    SIGTERM interrupts the present run, which then completes its folder, and ends the process.
     """
 
     def interrupt(_: int, __: FrameType | None) -> None:
         raise Stopped("interrupted")
 
     def stopped() -> str | None:
-        with contextlib.suppress(EOFError, OSError):  # the pipe is closed, and SIGTERM comes
+        with contextlib.suppress(EOFError, OSError):  # the pipe is closed, and SIGTERM follows
             if pipe.poll() and isinstance(reason := pipe.recv(), str):
                 return reason
         return None
@@ -335,7 +336,8 @@ def _serve(pipe: Connection) -> None:
     signal.signal(signal.SIGTERM, interrupt)
     with contextlib.suppress(EOFError, OSError, Stopped):
         while True:
-            if isinstance(order := pipe.recv(), Order):  # else a reason for a run that had ended
+            # otherwise it is a reason for a run that has ended
+            if isinstance(order := pipe.recv(), Order):
                 # A daemon may not start processes.
                 multiprocessing.current_process().daemon = not needs_all_cores(order.experiment)
                 send(carry_out(order, order.folder, send, stopped))

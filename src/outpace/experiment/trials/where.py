@@ -1,4 +1,4 @@
-"""Where the runs of `compare`, `sweep` and `advise` are carried out: here, or on a Ray cluster."""
+"""Where the runs of `compare`, `sweep` and `advise` are carried out: here, or on Ray."""
 
 from __future__ import annotations
 
@@ -22,22 +22,22 @@ On: TypeAlias = str | Mapping[str, Any] | None
 
 @dataclass(frozen=True, slots=True)
 class OnThisMachine:
-    """The runs are carried out on this machine."""
+    """Carries out the runs on this machine."""
 
     kind: Literal["local"] = "local"
 
 
 @dataclass(frozen=True, slots=True)
 class OnRay:
-    """The runs are carried out on a Ray cluster.
+    """Carries out the runs on a Ray cluster.
 
     Attributes:
-        address: HOST:PORT of the cluster; auto: one that runs on this machine; local: one is
-            started on this machine, and stopped afterwards. None: RAY_ADDRESS, else as auto, else
-            as local.
-        cpus: that each run takes up; None: 1, and if a run needs all cores, those of the node that
-            has most.
-        wait_s: seconds to wait for a run to begin, while none is under way.
+        address: HOST:PORT of the cluster; auto: a cluster that runs on this machine; local: a
+            cluster that is started on this machine, and stopped afterwards. None: RAY_ADDRESS, else
+            auto, else local.
+        cpus: CPUs of each run; None: 1, or if a run needs all cores, as many as the largest node
+            has.
+        wait_s: seconds to wait for a run to begin, if none is running.
         runtime_env: the environment of the processes, as Ray describes it.
     """
 
@@ -54,14 +54,14 @@ class OnRay:
 
 
 def on_of(on: On, launcher: object = None) -> OnRay | None:
-    """Return what the argument `on` of `compare`, `sweep` and `advise` means; None: this machine.
+    """Return the meaning of the argument `on` of `compare`, `sweep` and `advise`.
 
     Args:
-        launcher: of the configuration. If it is of the kind ray, its address, `wait_s` and
-            `runtime_env` are used where `on` does not say them.
+        launcher: launcher of the configuration. If it is of the kind ray, its address, `wait_s` and
+            `runtime_env` are used for values that `on` does not give.
 
     Raises:
-        ConfigError: `on` is invalid, or says Ray and there is none here.
+        ConfigError: if `on` is invalid, or asks for Ray and Ray is not installed.
     """
     if on is None:
         return None
@@ -93,13 +93,13 @@ def pool_on(
     """Yield the pool that carries out runs like these, here or on a cluster.
 
     Args:
-        settings: of the cluster; None: this machine.
-        experiments: one for each kind of run.
-        processes: most runs at a time; None: as many as there is room for.
+        settings: settings of the cluster; None: this machine.
+        experiments: one experiment for each kind of run.
+        processes: largest number of runs at a time; None: as many as there is room for.
         progress, warning: see `Pool`.
 
     Raises:
-        ConfigError: there is no cluster, or it cannot carry the runs out.
+        ConfigError: if there is no cluster, or if it cannot carry out the runs.
     """
     if settings is not None and any(map(stays_here, experiments)):
         warn(

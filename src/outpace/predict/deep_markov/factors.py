@@ -1,8 +1,8 @@
-"""Factors of recorded run times, and the weights with which the networks begin from them.
+"""Factors of recorded run times, and the networks' initial weights that are made from them.
 
-What workers have in common, for example the slowdown of a node, is found in their covariance.
-The networks then need not discover it by small steps, and the number of factors says how large
-the state of the cluster must be.
+The covariance of the workers shows what they have in common, for example the slowdown of a node.
+Then the networks need not discover it by small steps, and the number of factors determines how
+large the state of the cluster must be.
 """
 
 from __future__ import annotations
@@ -15,35 +15,36 @@ from torch import Tensor, nn
 
 from outpace.predict.deep_markov.network import DeepMarkovNetwork
 
-_ROWS: Final = 1024  # iterations from which factors are computed, evenly spaced
-_FEWEST: Final = 4  # factors, if there are so many workers
-_EACH: Final = 4  # iterations for each factor, at least
-_TURNS: Final = 100  # of the rotation, at most
-_NARROWEST: Final = 0.02  # deviation of what factors leave of a worker's times
+_ROWS: Final = 1024  # number of iterations from which factors are computed, evenly spaced
+_FEWEST: Final = 4  # most factors, if there are that many workers
+_EACH: Final = 4  # least number of iterations for each factor
+_TURNS: Final = 100  # most steps of the rotation
+_NARROWEST: Final = 0.02  # least deviation of the rest of a worker's times without the factors
 _SMALLEST: Final = 0.05  # deviation of a factor
-_APART: Final = 0.8  # share of the variance between two groups, from which on they count as two
-_NEAR: Final = 0.1  # of the random initial weights in the place of known ones
-_LESS: Final = 0.3  # of those that add to known ones
-_STEEP: Final = 3.0  # from a state that tells whether a factor is present to the logit
-_BETWEEN: Final = 0.25  # of the distance of the two groups, above which a factor is present
-_LATER: Final = 0.7  # of that distance that a worker adds which was cut off
+_APART: Final = 0.8  # share of the variance between two groups above which the groups are separate
+_NEAR: Final = 0.1  # deviation of random initial weights that replace known ones
+_LESS: Final = 0.3  # deviation of random initial weights that are added to known ones
+_STEEP: Final = 3.0  # factor from a state that tells whether a factor is present to the logit
+_BETWEEN: Final = 0.25  # share of the distance of the two groups above which a factor is present
+_LATER: Final = 0.7  # share of that distance that is added for a worker that was cut off
 _SURE, _UNSURE = -2.0, -0.5  # before softplus: deviations of the states
 _ALWAYS: Final = 1.5  # the state of a factor that is always present
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Factors:
-    """F factors of standardised run times of N variables.
+    """F factors of the standardised run times of N variables.
 
     A factor's values are (x - mean) @ weight, with mean 0 and variance 1 in the recorded runs.
 
     Args:
-        mean: of each variable, shape (N,).
+        mean: mean of each variable, shape (N,).
         loading: how much a factor adds to each variable, shape (N, F).
-        weight: shape (N, F).
-        std: deviation of what the factors leave of each variable, shape (N,).
+        weight: weights of the variables in each factor, shape (N, F).
+        std: deviation of the rest of each variable without the factors, shape (N,).
         low: value of a factor that is not present, 0 if a factor is always present; shape (F,).
-        more: mean of what is added to that where it is present; 0 if always; shape (F,).
+        more: mean increase of the value when the factor is present; 0 if it is always present;
+            shape (F,).
     """
 
     mean: Tensor
@@ -59,10 +60,10 @@ class Factors:
 
     @classmethod
     def of(cls, x: Tensor, most: int) -> Factors:
-        """Return at most so many factors of x, shape (T, N).
+        """Return the factors of x, shape (T, N); at most `most` of them.
 
-        They are principal components, as many as rise above noise, rotated by varimax: each then
-        belongs to few variables, as the slowdown of a node does.
+        They are the principal components that exceed noise, rotated by varimax: each then concerns
+        few variables, as the slowdown of a node does.
         """
         x = x[:: -(-len(x) // _ROWS)]
         mean = x.mean(0)
@@ -76,7 +77,8 @@ class Factors:
             turn = _varimax(loading)
             loading, weight = loading @ turn, weight @ turn
         values = x @ weight
-        upward = torch.where((values**3).mean(0) < 0, -1.0, 1.0)  # so that rare values are large
+        # the sign for which rare values are large
+        upward = torch.where((values**3).mean(0) < 0, -1.0, 1.0)
         loading, weight, values = loading * upward, weight * upward, values * upward
         std = (x - values @ loading.t()).std(0, correction=0).clamp(min=_NARROWEST)
         pairs = [_low_and_more(value) for value in values.unbind(1)]
@@ -121,11 +123,11 @@ def _low_and_more(values: Tensor) -> tuple[float, float]:
 
 @torch.no_grad()
 def begin(network: DeepMarkovNetwork, factors: Factors) -> None:
-    """Set the weights with which training begins: states that are the factors, and persist.
+    """Set the weights with which training begins: states equal the factors, and persist.
 
-    State f < F is the value of factor f where it is present, state F + f tells whether it is. That
-    lets a node be normal or slow by an amount that lasts, which normal transitions alone express
-    badly: a jump is rare, and most changes are nil.
+    State f < F is the value of factor f when it is present; state F + f tells whether it is
+    present. So a node can be normal, or slow by a lasting amount. Normal transitions alone express
+    this badly, because a jump is rare, and most changes are zero.
     """
     emission, guide, keep = network.emission, network.guide, network.transition.keep
     workers, count = factors.loading.shape

@@ -1,4 +1,4 @@
-"""Fitting, on the lower bound of the likelihood of windows of recorded runs."""
+"""Fits the model by the lower bound of the likelihood of windows of recorded runs."""
 
 from __future__ import annotations
 
@@ -18,24 +18,24 @@ from outpace.predict.recorded import RunTimes
 from outpace.predict.training import cut_off, minimise, require_learnable, window_rows
 from outpace.support.repeatable import left_as_they_were
 
-LARGE: Final = 512  # workers; with more, sorted run times are modelled by default
+LARGE: Final = 512  # number of workers above which sorted run times are modelled by default
 _MORE: Final = 4  # iterations that a run must have beyond one window
-_NARROWEST: Final = 1e-3  # spread of a worker's log run times where they do not vary
+_NARROWEST: Final = 1e-3  # spread of a worker's log run times if they do not vary
 _MAD: Final = 1.4826  # deviation of a normal distribution in median absolute deviations
 _MOST_FACTORS, _MOST_FACTORS_SORTED = 32, 8
-_FEWEST_STATES, _MORE_STATES = 16, 8  # in all, and beyond two for each factor
-_HIDDEN: Final = 64  # more learned the recorded runs by heart: held-out times became less likely
-_WINDOWS: Final = 32  # per step
-_UNSEEN: Final = 0.1  # most workers of which nothing is known, as a share
+_FEWEST_STATES, _MORE_STATES = 16, 8  # states in all, and in addition to two for each factor
+_HIDDEN: Final = 64  # larger networks overfitted: held-out times became less likely
+_WINDOWS: Final = 32  # windows per step
+_UNSEEN: Final = 0.1  # largest share of workers about which nothing is known
 _RATE: Final = 5e-3  # learning rate
-_WEIGHT, _ANNEALING = 0.3, 0.2  # of the divergence: at the start, and how fast it rises to 1
+_WEIGHT, _ANNEALING = 0.3, 0.2  # weight of the divergence: at the start, and how fast it rises to 1
 
 
 def default_steps(workers: int, iterations: int) -> int:
-    """Return the number of optimizer steps for so many workers and iterations of all runs.
+    """Return the number of optimizer steps for a number of workers and of all runs' iterations.
 
-    More iterations bear more steps. The cost of a step grows with the workers, and the limit
-    keeps a fit within a minute of one core.
+    More iterations allow more steps without overfitting. The cost of a step grows with the workers,
+    and the limit keeps a fit within a minute of one core.
     """
     return min(300 + 4 * iterations, 1500, 200 + 300_000 // (200 + workers))
 
@@ -54,10 +54,10 @@ def fit(
 ) -> DeepMarkov:
     """Return the model fitted to recorded runs of the same workers; see `models.fit`.
 
-    earlier: not used, since another history has other factors.
-    lag, latent, hidden: see `Shape`. latent: at least two for each factor are taken; None: as
-    the run times have factors. ordered: True to model the sorted run times; None: if there are
-    more than 512 workers. steps: number of optimizer steps; None: see `default_steps`.
+    earlier: not used, since another history has other factors. lag, latent, hidden: see `Shape`.
+    latent: at least two for each factor are used; None: the number follows from the factors.
+    ordered: True to model the sorted run times; None: if there are more than 512 workers. steps:
+    number of optimizer steps; None: see `default_steps`.
     """
     require_learnable(histories, lag + _MORE, absent=False)
     workers = histories[0].workers
@@ -106,7 +106,7 @@ def _losses(
         length = int(torch.randint(shape.shortest, shape.lag + 1, (1,), generator=generator))
         rows = window_rows(lengths, length, _WINDOWS, generator)
         times, cut = cut_off(x[rows], censored[rows], generator)
-        # Of some workers nothing is known, so that the model learns to tell them from others.
+        # Nothing is known about some workers, so that the model learns to predict them from others.
         unseen = torch.rand(1, _WINDOWS, shape.workers, generator=generator)
         unseen = unseen < _UNSEEN * torch.rand(1, _WINDOWS, 1, generator=generator)
         seen = Seen(times.masked_fill(unseen, UNKNOWN), (cut | unseen).double())
@@ -117,12 +117,12 @@ def _losses(
 
 
 def _logs(history: RunTimes) -> tuple[Tensor, Tensor]:
-    """Return log run times and which of them are lower bounds, shapes (T, N)."""
+    """Return log run times, and which of them are lower bounds; shapes (T, N)."""
     return log_times(history.seconds), torch.from_numpy(history.censored.copy())
 
 
 def _first_filled(history: RunTimes, ordered: bool, generator: torch.Generator) -> Tensor:
-    """Return log run times, shape (T, N), float64, with draws in place of those cut off.
+    """Return log run times, shape (T, N), float64, with draws in place of cut-off times.
 
     The draws are greater than the time of the cut-off and come from a log-normal law of each
     worker, with its median and median absolute deviation. Both are right as long as less than

@@ -1,4 +1,4 @@
-"""The prediction: a mixture of K components, each of N independent log-normal run times."""
+"""The prediction: a mixture of K components, each with N independent log-normal run times."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Known:
     Attributes:
         place: the worker of each variable.
         x: its value, or NaN.
-        low: else a lower bound, -inf if there is none.
+        low: if x is NaN, a lower bound; -inf if there is none.
     """
 
     place: Tensor
@@ -32,13 +32,13 @@ class Known:
 
     @classmethod
     def nothing(cls, workers: int) -> Known:
-        """Return the knowledge before an iteration."""
+        """Return the knowledge at the beginning of an iteration."""
         unknown = torch.full((workers,), torch.nan, dtype=torch.float64)
         return cls(torch.arange(workers), unknown, torch.full_like(unknown, -torch.inf))
 
     @classmethod
     def arranged(cls, x: Tensor, low: Tensor, generator: torch.Generator, ordered: bool) -> Known:
-        """Assign workers to variables: their own, or if ordered that of their rank.
+        """Assign workers to variables: to their own or, if ordered, to the variable of their rank.
 
         A worker about which nothing is known gets a random rank.
 
@@ -94,25 +94,25 @@ class Mixture:
         return seconds
 
     def given(self, arrived: Seconds, elapsed_s: float) -> Mixture:
-        """Return the mixture given which workers have come; see `Prediction.given`.
+        """Return the mixture given the arrivals so far; see `Prediction.given`.
 
-        Components are weighted by the density of the known times and the probability of the
-        bounds. With hundreds of workers only one component of K would keep a weight, however
-        wrong it is; so all weights are raised to the greatest power up to 1 that leaves an
-        effective number of K/10.
+        Components are weighted by the density of the known times and the probability of the bounds.
+        With hundreds of workers only one of the K components would have a weight, even if it is
+        wrong. So all weights are raised to the greatest power up to 1 for which the effective
+        number of components is at least K/10.
         """
         x = log_times(arrived)
         low = torch.full_like(x, math.log(elapsed_s) if elapsed_s > 0 else -math.inf)
         known = Known.arranged(x, low, self.generator, self.ordered)
         came = ~known.x.isnan()
         z = (known.x[came] - self.mean[:, came]) / self.std[:, came]
-        density = -0.5 * z.square() - self.std[:, came].log()  # but for a constant
+        density = -0.5 * z.square() - self.std[:, came].log()  # up to a constant
         later = (self.mean[:, ~came] - known.low[~came]) / self.std[:, ~came]
         log = density.sum(1) + torch.special.log_ndtr(later).sum(1)
         return replace(self, weight=_tempered(log), known=known)
 
     def _components(self, count: int) -> Tensor:
-        """Return the components of so many draws, by systematic resampling."""
+        """Return the components of a number of draws, by systematic resampling."""
         start = torch.rand(1, generator=self.generator, dtype=torch.float64)
         at = (torch.arange(count) + start) / count
         total = self.weight.cumsum(0)
@@ -120,7 +120,7 @@ class Mixture:
 
 
 def log_times(seconds: Seconds) -> Tensor:
-    """Return the logarithms as a float64 tensor, for an array of any strides, writable or not."""
+    """Return the logarithms of an array of any strides, writable or not, as a float64 tensor."""
     return torch.from_numpy(np.array(seconds, dtype=np.float64, order="C")).log()
 
 

@@ -17,8 +17,8 @@ from outpace.predict.recorded import Mask, Nodes, Seconds
 from outpace.support.checks import require
 from outpace.support.repeatable import left_as_they_were
 
-COMPONENTS: Final = 100  # of a prediction: the paper's K
-UNKNOWN: Final = -3.0  # the lower bound of a run time of which nothing is known
+COMPONENTS: Final = 100  # number of components of a prediction: the paper's K
+UNKNOWN: Final = -3.0  # the lower bound of an unknown run time
 _CLOCK_S: Final = 1e-9  # shortest run time
 _WIDTH: Final = 4.652695748081682  # width of the middle 98 % of a standard normal distribution
 
@@ -28,12 +28,12 @@ class Shape:
     """The settings of a model.
 
     Args:
-        workers: N.
-        ordered: True: it models the sorted run times instead of each worker's own.
+        workers: number of workers, N.
+        ordered: True: the model is for the sorted run times; False: for each worker's own.
         lag: length of the window in iterations.
         latent: dimensions of the state.
         hidden: width of the networks.
-        factors: number of factors that the emission has.
+        factors: number of factors of the emission.
     """
 
     workers: int
@@ -48,7 +48,7 @@ class Shape:
 
     @property
     def shortest(self) -> int:
-        """Length of the shortest window that it is trained on."""
+        """Length of the shortest window that the model is trained on."""
         return self.lag // 2
 
     def network(self, seed: int) -> DeepMarkovNetwork:
@@ -61,16 +61,17 @@ class Shape:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class RunTimeScale:
-    """Centres and width by which log run times are standardised.
+    """Centres and width for the standardisation of log run times.
 
-    Each worker is centred by its own median: workers differ permanently, and that need not be
-    learned. They have one width in common, since the distance of a slow worker from a normal one
-    must mean the same for all, and a worker that was never slow shows no width. It is that of
-    the middle 98 %: quartiles miss slow nodes, and a single glitch rules the standard deviation.
+    Each worker is centred by its own median, so that permanent differences between workers need not
+    be learned. All workers have the same width, since the distance of a slow worker from a normal
+    one must mean the same for all, and a worker that was never slow has no width of its own. The
+    width is the width of the middle 98 %: quartiles miss slow nodes, and a single glitch would
+    dominate a standard deviation.
 
     Args:
         centre: the median of each variable's log seconds, shape (N,).
-        width: the width that all have in common, shape ().
+        width: the width of all variables, shape ().
     """
 
     centre: Tensor
@@ -82,7 +83,7 @@ class RunTimeScale:
         centre = logs.median(0).values
         rest = (logs - centre).flatten().sort().values
         low, high = (rest[round(q * (len(rest) - 1))] for q in (0.01, 0.99))
-        return cls(centre, ((high - low) / _WIDTH).clamp(min=1e-3))  # 0 if all are equal
+        return cls(centre, ((high - low) / _WIDTH).clamp(min=1e-3))  # 0 if all times are equal
 
     def inward(self, logs: Tensor) -> Tensor:
         return ((logs - self.centre) / self.width).clamp(-RANGE, RANGE)
@@ -135,8 +136,8 @@ class DeepMarkov:
 class DeepMarkovFilter:
     """Follows a run with a deep Markov model. Implements `Filter`.
 
-    The guide is told which workers were cut off, and when; the paper draws their run times from
-    the prediction instead (section 3.1.4), which its guide cannot tell from real ones.
+    The input of the guide says which workers were cut off, and when. The paper draws their run
+    times from the prediction (section 3.1.4), so its guide cannot tell them from real ones.
     """
 
     def __init__(

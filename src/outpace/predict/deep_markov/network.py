@@ -1,4 +1,4 @@
-"""The networks: transition, emission, guide, and the lower bound by which they are trained.
+"""The networks: transition, emission, guide, and the lower bound with which they are trained.
 
 x: standardised log run times of L iterations in B windows, shape (L, B, N). z: the cluster's
 states, shape (L, B, D). Every network returns mean and standard deviation of a normal
@@ -17,15 +17,15 @@ from torch.nn.functional import softplus
 
 Moments: TypeAlias = tuple[Tensor, Tensor]  # mean and standard deviation
 _NARROWEST = 1e-3  # smallest standard deviation of a state
-RANGE = 10.0  # standardised log run times are clamped to it: a glitch, a new regime
-_LEAST_LOG = -6.9  # of the deviation of a run time: it bounds the likelihood
-_MOST_LOG = 1.6  # five times the width that all workers have in common
+RANGE = 10.0  # limit of standardised log run times, for glitches and new regimes
+_LEAST_LOG = -6.9  # least deviation of a run time, which bounds the likelihood
+_MOST_LOG = 1.6  # five times the width of all workers
 
 
 class Seen(NamedTuple):
     """Run times, and which of them are lower bounds; both have the shape (L, B, N)."""
 
-    x: Tensor  # a run time, or where it was cut off its lower bound
+    x: Tensor  # run times, or their lower bounds if they were cut off
     cut: Tensor  # 1 where x is a lower bound, else 0
 
 
@@ -68,8 +68,8 @@ class Emission(nn.Module):
     def logs(self, z: Tensor) -> Moments:
         """Return mean and logarithm of the standard deviation.
 
-        Both are bounded: in a state beyond those of the recorded runs, deviations would grow
-        exponentially, and the best cut-off would be 1, for a single draw near 0 s.
+        Both are bounded. Otherwise, in a state outside the range of the recorded runs, deviations
+        would grow exponentially, and a single draw near 0 s would make 1 the best cut-off.
         """
         hidden = self.hidden(z)
         gated = self.value(z) * torch.sigmoid(self.open(z))
@@ -84,8 +84,8 @@ class Emission(nn.Module):
 class Guide(nn.Module):
     """q(z_t | z_{t-1}, x_{t:L}): an RNN reads the window from its end (Krishnan et al., DKS).
 
-    The true posterior depends on the same: given z_{t-1}, earlier x carry no information. The
-    gates of the RNN depend on x alone, so that all its matrix products are made at once.
+    The true posterior depends on the same values: given z_{t-1}, earlier x carry no information.
+    The gates of the RNN depend only on x, so that all its matrix products are computed at once.
     """
 
     def __init__(self, latent: int, hidden: int, workers: int) -> None:
@@ -129,11 +129,11 @@ def _backwards(new: Tensor, gate: Tensor) -> Tensor:
 def log_likelihood(told: Seen, mean: Tensor, log_std: Tensor) -> Tensor:
     """Return the sum over N of ln N(x; mean, std²), or of ln P(more than x) where `cut` is 1.
 
-    All have shape (L, B, N).
+    The arguments have the shape (L, B, N).
     """
     z = (told.x - mean) * (-log_std).exp()
     found, cut = -0.5 * z.square() - log_std - 0.5 * math.log(2.0 * math.pi), told.cut > 0
-    if cut.any():  # elsewhere the tail is not needed, and it costs more than all else
+    if cut.any():  # the tail is needed only there, and it costs more than everything else
         found[cut] = torch.special.log_ndtr(-z[cut])
     return found.sum(-1)
 
@@ -160,10 +160,9 @@ class DeepMarkovNetwork(nn.Module):
     def bound(self, told: Seen, seen: Seen, noise: Tensor, weight: float = 1.0) -> Tensor:
         """Return a lower bound of ln p(told), the paper's ELBO, one draw per window, shape (B,).
 
-        Of a run time that was cut off it is the probability of a longer one that counts. The
-        divergence of guide and prior is exact given z_{t-1}; `weight` is its factor, for
-        annealing. The guide reads `seen`, which may be less than `told`. noise: standard
-        normal, shape (L, B, D).
+        A run time that was cut off counts by the probability of a longer one. The divergence of
+        guide and prior is exact given z_{t-1}; `weight` is its factor, for annealing. The guide
+        reads `seen`, which may be less than `told`. noise: standard normal, shape (L, B, D).
         """
         z, mean, std = self.guide(seen, noise)
         moved_mean, moved_std = self.transition(z[:-1])
@@ -177,7 +176,7 @@ class DeepMarkovNetwork(nn.Module):
     def ahead(self, seen: Seen, count: int, generator: torch.Generator) -> Moments:
         """Predict the iteration after a window: `count` components, shapes (count, N).
 
-        seen: Shapes (L, N); L = 0 before the first iteration.
+        seen: the window, shapes (L, N); L = 0 before the first iteration.
         """
         length = len(seen.x)
         shape = length + 1, count, self.latent

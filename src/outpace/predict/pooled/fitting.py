@@ -1,8 +1,8 @@
-"""Fitting the pooled model: maximum likelihood of each next iteration.
+"""Fits the pooled model by the likelihood of each next iteration.
 
-Training runs begin anywhere in a recording, with some of its workers, and have their iterations
-cut off at random. The network is trained on a few iterations at a time, and the gradient goes no
-further back (truncated back-propagation through time), while the states continue.
+Training runs begin anywhere in a recording, with some of its workers, and their iterations are cut
+off at random. The network is trained on a few iterations at a time: gradients are propagated only
+within these (truncated back-propagation through time), while the states are passed on.
 """
 
 from __future__ import annotations
@@ -24,17 +24,18 @@ from outpace.predict.recorded import RunTimes
 from outpace.predict.training import cut_off, minimise, require_learnable, window_rows
 from outpace.support.repeatable import left_as_they_were
 
-FEWEST: Final = 20  # iterations of a history
+FEWEST: Final = 20  # most iterations of a history
 _ROUNDS: Final = 80
-_REFIT_ROUNDS: Final = 20  # when beginning with an earlier fit
-_RUNS: Final = 4  # in parallel, of one recording
-_LENGTH: Final = 97  # iterations of a run
-_CELLS: Final = 160  # workers of a run
-_WIDTH: Final = 16  # workers of a node
+_REFIT_ROUNDS: Final = 20  # rounds if the fit starts from an earlier one
+_RUNS: Final = 4  # runs in parallel, from one recording
+_LENGTH: Final = 97  # most iterations of a run
+_CELLS: Final = 160  # most workers of a run
+_WIDTH: Final = 16  # most workers of a node
 _JOINING: Final = 1 / 3  # share of the runs in which workers join late
-_STEPS: Final = 12  # iterations that the gradient goes back
+_STEPS: Final = 12  # number of iterations through which a gradient is propagated
 _RATE: Final = 6e-3  # learning rate
-_USUAL: Final = 1.4826 / math.sqrt(2.0)  # standard deviation of a normal by the median step
+# standard deviation of a normal law relative to its median step
+_USUAL: Final = 1.4826 / math.sqrt(2.0)
 
 
 def fit(
@@ -79,12 +80,12 @@ class _Recording(NamedTuple):
         return cls(*(layout.spread(torch.from_numpy(each)) for each in (times, censored)))
 
     def windows(self, generator: torch.Generator) -> tuple[Tensor, Tensor, Tensor]:
-        """Draw runs that are cut off at random, of some of the workers.
+        """Draw runs of some of the workers, with random cut-offs.
 
         Returns:
-            Times, what a filter sees of them, and which are censored, shapes (T, runs, J, W).
-            Workers that have yet to join are not seen, but their times are targets all the same,
-            so that the model learns to predict workers that it has never seen.
+            Times, the times as a filter sees them, and which of these are censored, shapes (T,
+            runs, J, W). A filter does not see workers that have yet to join, but their times are
+            targets as well, so that the model learns to predict workers that it has never seen.
         """
         length = min(_LENGTH, len(self.times))
         rows = window_rows([len(self.times)], length, _RUNS, generator)
@@ -164,9 +165,9 @@ def _tracked(seen: Tensor, censored: Tensor, noise: float) -> tuple[Tracks, Leve
 def _scales(recordings: Sequence[_Recording]) -> tuple[float, float, float, float]:
     """Return noise, delay and common (see `PooledNetwork`), and the largest change of a node.
 
-    The last is that of its median log time, relative to the reference, from one iteration to the
-    next: a change of the common factor does not count. It is infinite if no node has arrived in
-    two iterations, one after the other.
+    The change of a node is the change of its median log time from one iteration to the next,
+    relative to the reference, so that a change of the common factor does not count. It is infinite
+    if no node has finished in two consecutive iterations.
     """
     moves, apart, shared, changes = [], [], [], []
     for times, censored in recordings:
@@ -177,7 +178,7 @@ def _scales(recordings: Sequence[_Recording]) -> tuple[float, float, float, floa
         moves.append(away.diff(dim=0).flatten())
         middle = away.nanmedian(dim=-1, keepdim=True).values
         changes.append(middle.diff(dim=0).flatten())
-        # A common slow-down of a node is not a delay of one worker.
+        # A slow-down of a whole node is not a delay of one worker.
         apart.append((away - middle if away.shape[-1] > 1 else away).flatten())
     steps, together, late, largest = (_known(each) for each in (moves, shared, apart, changes))
     if not len(steps):

@@ -5,22 +5,23 @@ The logarithm of worker n's time, on node j, relative to the last iteration's re
     shift_q + level_jk + offset_n                 + spread_nk · ε   with probability 1 - straggle_n
     shift_q + level_jk + offset_n + delay_n       + delay_spread_n · ε         else
 
-with ε standard normal. The shift q is one for the whole cluster, the regime k one for all
-workers of a node. Given those all are independent, so the likelihood is a sum over shifts of
-products over nodes of sums over regimes of products over workers, without approximation:
+with ε standard normal. The shift q is the same for the whole cluster, and the regime k is the same
+for all workers of a node. Given shift and regimes, all workers are independent. So the likelihood
+is, without approximation, a sum over shifts of products over nodes of sums over regimes of products
+over workers:
 
     p(y) = Σ_q p_q Π_j Σ_k p_jk Π_n p(y_n | q, k)
 
-A worker that is only known to take longer contributes the probability of that.
+A worker that is only known to take longer contributes the probability of a longer time.
 
 **The shift** is the log factor that all workers of an iteration share, on an even grid. Its law is
-a mixture of normals, whose sizes the network says. It may be a hundred times as wide as what the
-times of all workers, once they are known, leave uncertain of it. Points that follow the mixture
-would lie too far apart: a worker between two of them would look slow or fast. So the distance of
-the points follows the workers: it is twice the standard deviation of the factor given the times of
-all of them. Most points have next to no probability once there are times, so only some are
-evaluated for every worker: in training those around the most likely factor, later those that are
-plausible.
+a mixture of normals, whose sizes the network predicts. The mixture may be a hundred times as wide
+as the remaining uncertainty of the shift once the times of all workers are known. Points that
+follow the mixture would be too far apart: a worker between two of them would look slow or fast. So
+the distance of the points is twice the standard deviation of the factor given the times of all
+workers. Most points have almost no probability once there are times, so only some points are
+evaluated for every worker: in training the points around the most likely factor, later the
+plausible points.
 """
 
 from __future__ import annotations
@@ -37,18 +38,19 @@ from outpace.predict.pooled.tracks import REAL, reference
 _HALF_LOG_TAU: Final = 0.5 * math.log(2.0 * math.pi)
 _APART: Final = 2.0  # distance of points, in standard deviations of the factor given all times
 _NARROWEST: Final = 0.5  # size of a normal, in distances of points: a narrower one could miss all
-_AROUND: Final = 2  # points on either side of the factor that the times show
-_MOST: Final = 512  # points of a forecast, about
-_RARE: Final = 14.0  # below the most probable point by this log probability: left out
+_AROUND: Final = 2  # number of points on either side of the factor that the times show
+_MOST: Final = 512  # approximate number of points of a forecast
+# difference in log probability from the most probable point beyond which a point is left out
+_RARE: Final = 14.0
 _UNLIKELY: Final = 25.0  # the same, given some of the workers
 _WORK: Final = 4_000  # points times workers
-_FEWEST: Final = 16  # points, however many workers there are
-_JUDGES: Final = 32  # workers that judge all points first, about
-_COARSE: Final = 64  # cells of points that are judged first
+_FEWEST: Final = 16  # least number of points, for any number of workers
+_JUDGES: Final = 32  # approximate number of workers that are first used to judge all points
+_COARSE: Final = 64  # number of cells of points that are judged first
 
 
 class Law(NamedTuple):
-    """Q shifts, J nodes of W workers, K regimes; leading dimensions are independent laws."""
+    """Q shifts, J nodes with W workers, K regimes; leading dimensions are independent laws."""
 
     shift: Tensor  # (..., Q)
     log_shift: Tensor  # (..., Q), log probabilities
@@ -64,9 +66,9 @@ class Law(NamedTuple):
 def log_parts(law: Law, away: Tensor, censored: Tensor) -> tuple[Tensor, Tensor]:
     """Return the log densities of each worker's time by shift and regime, without and with a delay.
 
-    They include the probability of a delay. Where censored: the log probability of more.
-    `away`, log times relative to the reference, has shape (..., J, W), the results
-    (..., J, W, Q, K).
+    The densities include the probability of a delay. For censored times they are the log
+    probability of a longer time. `away` has the log times relative to the reference, shape (..., J,
+    W); the results have shape (..., J, W, Q, K).
     """
     middle = law.shift[..., None, None, :, None] + law.level[..., None, None, :]
     rest = (away - law.offset)[..., None, None] - middle
@@ -78,10 +80,10 @@ def log_parts(law: Law, away: Tensor, censored: Tensor) -> tuple[Tensor, Tensor]
 
 
 def _log_normal(rest: Tensor, spread: Tensor, censored: Tensor) -> Tensor:
-    """Return the log density of N(0, spread²) at `rest`; where censored, the log tail above it."""
+    """Return the log density of N(0, spread²) at `rest`; if censored, the log tail above it."""
     z = rest / spread
     found = -0.5 * z.square() - spread.log() - _HALF_LOG_TAU
-    if censored.any():  # elsewhere the tail is not needed, and it costs more than all else
+    if censored.any():  # the tail is needed only there, and it costs more than everything else
         found[censored] = torch.special.log_ndtr(-z[censored])
     return found
 
@@ -97,7 +99,7 @@ def log_likelihood(law: Law, away: Tensor, censored: Tensor, known: Tensor) -> T
 def posterior(law: Law, by_worker: Tensor) -> tuple[Tensor, Tensor]:
     """Return log probabilities of the shifts (Q,), and of the regimes given the shift (J, Q, K).
 
-    by_worker: log likelihoods, shape (J, W, Q, K), 0 for places without a worker.
+    by_worker: log likelihoods, shape (J, W, Q, K); 0 for places without a worker.
     """
     by_shift, joint = _accumulated(law, by_worker)
     return by_shift.log_softmax(-1), joint.log_softmax(-1)
@@ -110,7 +112,7 @@ def _accumulated(law: Law, by_worker: Tensor) -> tuple[Tensor, Tensor]:
 
 
 class Factor(NamedTuple):
-    """A mixture of C normals for the log factor, relative to the one shift of the law beside it."""
+    """A mixture of C normals for the log factor, relative to the one shift of the law with it."""
 
     weight: Tensor  # (..., C), logits
     middle: Tensor  # (..., C)
@@ -119,7 +121,8 @@ class Factor(NamedTuple):
     def log_share(self, points: Tensor, step: Tensor) -> Tensor:
         """Return the log probabilities, shape (..., Q), of points of an even grid.
 
-        `step`, shape (...), is their distance. A normal counts as at least half as wide as it.
+        step: distance of the points, shape (...). The width of a normal counts as at least half of
+        it.
         """
         size = torch.maximum(self.size, _NARROWEST * step[..., None])[..., None]
         z = (points[..., None, :] - self.middle[..., None]) / size
@@ -129,7 +132,7 @@ class Factor(NamedTuple):
 
 @torch.no_grad()
 def resolution(law: Law, known: Tensor) -> Tensor:
-    """Return the distance of points, shape (...), for the workers that are known, (..., J, W)."""
+    """Return the distance of points, shape (...), for the known workers, (..., J, W)."""
     usual = (law.log_regime.exp()[..., None, :] / law.spread.square()).sum(-1)
     late = law.straggle.sigmoid()
     precision = (1.0 - late) * usual + late / law.delay_spread.square()
@@ -140,16 +143,17 @@ def resolution(law: Law, known: Tensor) -> Tensor:
 def near(law: Law, factor: Factor, away: Tensor, censored: Tensor, known: Tensor) -> Law:
     """Return the law with the 6 points that matter for these log times, shape (..., J, W).
 
-    Five points lie around the most likely factor, and one in the middle, for changes that are not
-    common.
+    Five points are around the most likely factor; one point is in the middle, for changes that are
+    not common to all workers.
     """
     step = resolution(law, known)
     place = (_most_likely(law, away, censored, known) / step).round()[..., None]
     around = place + torch.arange(-_AROUND, _AROUND + 1)
     points = torch.cat((around, torch.zeros_like(place)), -1) * step[..., None]
-    # If all levels rise, the whole grid shows a smaller factor. These few points go down with it,
-    # so the gradient is that of the whole grid. Points that stay would pull the levels after them,
-    # in each step of a fit, if they tend to lie on one side of the factor.
+    # If all levels rise, the whole grid shows a smaller factor. These few points move down with it,
+    # so that the gradient is the same as for the whole grid. If the points did not move and were
+    # mostly on one side of the factor, they would pull the levels towards them in each step of a
+    # fit.
     by_worker = (law.level[..., :1] + law.offset) * known
     usual = law.shift[..., 0] + by_worker.sum((-1, -2)) / known.sum((-1, -2)).clamp(min=1)
     points = points - (usual - usual.detach())[..., None]
@@ -160,11 +164,11 @@ def near(law: Law, factor: Factor, away: Tensor, censored: Tensor, known: Tensor
 
 
 def _most_likely(law: Law, away: Tensor, censored: Tensor, known: Tensor) -> Tensor:
-    """Return about the log factor, shape (...), that makes these times the most likely.
+    """Return approximately the log factor, shape (...), that makes these times the most likely.
 
-    The times show it by their 20 % quantile, which some nodes that change do not move and cut-offs
-    after it do not hide. From the distance to the same quantile of what is usual it ascends by one
-    step of the EM algorithm, whose hidden variables are regimes, delays and what was cut off.
+    The first estimate is the 20 % quantile of the times compared with the usual quantile: it is not
+    moved by changes of some nodes, nor hidden by later cut-offs. One step of the EM algorithm then
+    improves it; the hidden variables are regimes, delays and the times that were cut off.
     """
     law = Law(*(part.detach() for part in law))
     usual = torch.where(known, law.level[..., :1] + law.offset, torch.nan)
@@ -186,7 +190,7 @@ def _most_likely(law: Law, away: Tensor, censored: Tensor, known: Tensor) -> Ten
 
 
 def plausible(law: Law, factor: Factor, present: Tensor) -> Law:
-    """Return the law of one iteration with all points that are not next to impossible."""
+    """Return the law of one iteration with all points that are not almost impossible."""
     below = factor.weight - factor.weight.max() + _RARE
     far = factor.size * (2.0 * below.clamp(min=0.0)).sqrt()
     low = float((factor.middle - far)[below >= 0.0].min())
@@ -200,9 +204,9 @@ def plausible(law: Law, factor: Factor, present: Tensor) -> Law:
 def likely(law: Law, away: Tensor, censored: Tensor, present: Tensor) -> Law:
     """Return the law of one iteration with the points that matter given these log times.
 
-    Of many points some workers decide which: at first of cells of points by those in their middle,
-    then of single points. If many are left even so, the factor is still uncertain, and neighbours
-    are joined at their mean.
+    If there are many points, the times of some workers select them: first cells of points, judged
+    by the points in their middle, then single points. If many points remain, the factor is still
+    uncertain, and neighbouring points are joined at their mean.
     """
     most = max(_FEWEST, _WORK // present.numel())
     if len(law.shift) <= most:

@@ -25,8 +25,8 @@ _SCALES: Final = ("noise", "delay", "common")
 class Pooled:
     """The fitted pooled model. Implements `Model`.
 
-    All workers, nodes and clusters share its weights, so it serves other clusters than it was
-    fitted to and workers that have never been observed.
+    All workers, nodes and clusters share its weights, so it can predict other clusters than it was
+    fitted to, and workers that have never been observed.
     """
 
     network: PooledNetwork
@@ -84,8 +84,9 @@ class Follower:
 class _Weights(NamedTuple):
     """A law and the probabilities of its parts.
 
-    Of the Q shifts, shape (Q,), of regimes, (J, Q, K), and of delays, (J, W, Q, K). The axis of the
-    shifts, and that of a delay's regimes, have length 1 where these make no difference.
+    These are the probabilities of the Q shifts, shape (Q,), of the regimes, (J, Q, K), and of the
+    delays, (J, W, Q, K). The axis of the shifts, and the axis of the regimes of a delay, have
+    length 1 if the shift or the regime makes no difference.
     """
 
     law: Law
@@ -102,9 +103,9 @@ class Forecast:
     that have not finished are drawn from the normal law above the time that has passed.
 
     Args:
-        law: without leading dimensions.
-        reference: the log time that it is relative to.
-        layout: random numbers go to workers by their places in it.
+        law: the law, without leading dimensions.
+        reference: the log time that the law is relative to.
+        layout: places of the workers; random numbers are assigned to the places.
         generator: source of all draws.
         arrived: shape (N,), NaN for workers that have not finished after `elapsed_s`.
         elapsed_s: seconds since the iteration began.
@@ -139,7 +140,8 @@ class Forecast:
         def uniform(*shape: int) -> Tensor:
             return torch.rand(shape, generator=self.generator, dtype=REAL)
 
-        # Stratified: one shift from each of `count` equal parts, so fewer draws suffice.
+        # The draws are stratified: one shift from each of `count` equal parts, so fewer draws
+        # suffice.
         even = (torch.arange(count) + uniform(count)) / count
         which = torch.searchsorted(shift.cumsum(0), even).clamp_(max=len(shift) - 1)
         steps = regime.cumsum(-1)[..., :-1]

@@ -1,7 +1,8 @@
 """The network from features to the law of the next iteration: three recurrent layers with heads.
 
 All workers, all nodes and all clusters share weights. A node receives the mean of its workers'
-states, and the cluster that of its nodes, so the numbering of workers and nodes has no effect.
+states, and the cluster receives the mean of its nodes' states, so the numbering of workers and
+nodes has no effect.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ class PooledNetwork(nn.Module):
         delay: Usual delay of a straggler, in log time.
         common: Usual change of the reference.
 
-    They are initial scales of the heads.
+    The arguments are initial scales of the heads.
     """
 
     def __init__(self, noise: float, delay: float, common: float) -> None:
@@ -69,11 +70,11 @@ class PooledNetwork(nn.Module):
     def begin_within(self, largest: float) -> None:
         """Let no regime of a node begin further from normal than the largest change of a log time.
 
-        Of a node that was cut off as a whole, a fit learns only that it took longer. Where the
-        usual regimes make that improbable, a regime explains it the better the further away it is.
-        One that begins beyond all changes can stay there, and probable: on cluster ii of
-        `bdsgd-rules` at 5.34 s, where nodes change by 0.04 at most, each became twice as slow with
-        a probability of 0.003.
+        If all workers of a node were cut off, a fit learns only that the node took longer. If the
+        usual regimes make that improbable, a regime explains it better the further it is from
+        normal. A regime that begins further away than any change can stay there with a high
+        probability: on cluster ii of `bdsgd-rules` at 5.34 s, where nodes change by 0.04 at most,
+        each became twice as slow with a probability of 0.003.
         """
         share = min(1.0, max(largest, self.noise) / _OTHERS[-1])
         others = len(_OTHERS)
@@ -92,7 +93,7 @@ class PooledNetwork(nn.Module):
     def forward(self, features: Levels, present: Tensor, state: Levels) -> Levels:
         """Return the states after each of T iterations, from the state before the first of them.
 
-        Features and states have T in front of every shape; present: places with a worker, shape
+        Features and states have T in front of every shape. present: the places with a worker, shape
         (runs, J, W).
         """
         mine = present[..., None].to(REAL)
@@ -106,9 +107,9 @@ class PooledNetwork(nn.Module):
         return Levels(worker, node, _through(self.cluster, into, state.cluster))
 
     def law(self, state: Levels, tracks: Tracks) -> tuple[Law, Factor]:
-        """Return the law of the next iteration, relative to the reference of the last one.
+        """Return the law of the next iteration, relative to the last iteration's reference.
 
-        It has one shift, where the common factor is 1, and the common factor stands beside it.
+        The law has one shift, where the common factor is 1; the common factor is returned with it.
         """
         noise = self.noise
         above = torch.cat(

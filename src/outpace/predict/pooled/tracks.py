@@ -1,12 +1,13 @@
-"""Fixed statistics of workers, nodes and cluster, carried from one iteration to the next.
+"""Fixed statistics of workers, nodes and cluster, updated from one iteration to the next.
 
-Running means say where a worker and its node have been; the network learns what that is worth.
-All times are logarithms of seconds, relative to the iteration's *reference*: the 20 % quantile
-of its workers, which a few slow nodes do not change. A worker that was cut off counts with the
-time until then, so if less than a fifth finished the reference is the time of the cut-off.
+Running means describe the past of a worker and its node; the network learns how much they predict.
+All times are logarithms of seconds, relative to the iteration's *reference*: the 20 % quantile of
+its workers, which a few slow nodes do not change. A worker that was cut off counts with the time
+until the cut-off, so if less than a fifth of the workers finished, the reference is the time of the
+cut-off.
 
-Workers stand in a rectangle: J nodes by W places on a node (`NodeLayout`). Leading dimensions,
-"..." below, are independent runs.
+Workers are arranged in a rectangle: J nodes by W places on a node (`NodeLayout`). Leading
+dimensions, "..." below, are independent runs.
 """
 
 from __future__ import annotations
@@ -20,12 +21,13 @@ from torch import Tensor
 
 from outpace.predict.recorded import Nodes, Seconds
 
-# Sums of float32 numbers differ between processors by 1e-7, and a fit makes other decisions of it.
+# Sums of float32 numbers differ between processors by 1e-7, and this could change decisions of a
+# fit.
 REAL: Final = torch.float64
 _QUANTILE: Final = 0.2
 _LONG_AGO: Final = 50.0  # age of workers that have never been seen
 _SLOWEST: Final = 0.05  # smallest rate of a running mean
-_JUMP: Final = 4.0  # change, in units of the noise, beyond which a node's mean starts anew
+_JUMP: Final = 4.0  # change, in units of the noise, above which a node's mean starts again
 _FALL: Final = 0.3  # rate at which `low` follows a node's level down
 _RISE: Final = 0.02  # rate at which `low` follows it up
 
@@ -38,14 +40,14 @@ CLUSTER_FEATURES: Final = 3
 class NodeLayout:
     """The place of each worker in a rectangle of J nodes with W places each.
 
-    Large nodes come first, then those with the fastest worker in the first iteration; so do the
-    workers of a node. The numbers of workers and nodes then play no role, unless two first times
-    are equal. Where nodes differ in size the last places of some are empty.
+    Large nodes come first; nodes of equal size, and the workers of a node, are ordered by their
+    fastest time in the first iteration. So the numbers of workers and nodes have no effect, unless
+    two first times are equal. If nodes differ in size, the last places of some nodes are empty.
 
     Args:
-        nodes: J.
-        width: W.
-        place: shape (N,), numbered row by row.
+        nodes: number of nodes, J.
+        width: number of places of a node, W.
+        place: place of each worker, shape (N,), numbered row by row.
     """
 
     nodes: int
@@ -56,13 +58,13 @@ class NodeLayout:
     def of(cls, node: Nodes, first: Seconds | None = None) -> NodeLayout:
         """Return the layout of workers on these nodes.
 
-        If all workers have the same node number, their nodes are unknown: each worker then
-        counts as a node of its own, slow or not independently of the others.
+        If all workers have the same node number, their nodes are unknown: then each worker counts
+        as a separate node, which is slow independently of the others.
 
         Args:
             node: the number of each worker's node, shape (N,).
-            first: the times of the first iteration, NaN for a worker that was not there; None:
-                nodes and workers are in the order of their numbers.
+            first: the times of the first iteration, NaN for an absent worker; None: nodes and
+                workers are ordered by their numbers.
         """
         count = len(node)
         if count and (node == node[0]).all():
@@ -107,16 +109,16 @@ def reference(times: Tensor) -> Tensor:
 
 
 class Tracks(NamedTuple):
-    """Shapes (...) for the cluster, (..., J) for nodes and (..., J, W) for their workers."""
+    """Statistics of shapes (...) for the cluster, (..., J) for nodes, (..., J, W) for workers."""
 
-    reference: Tensor  # cluster: of the last iteration
+    reference: Tensor  # cluster: reference of the last iteration
     usual: Tensor  # cluster: running mean of the reference
     iterations: Tensor  # cluster: number of references
     last: Tensor  # workers: the last time that was not cut off
     age: Tensor  # workers: iterations since then
     offset: Tensor  # workers: running mean of the distance to the node's level
     offsets: Tensor  # workers: number of values in it
-    level: Tensor  # nodes: median of the workers, or a lower bound of it
+    level: Tensor  # nodes: median of the workers, or its lower bound
     smooth: Tensor  # nodes: running mean of the level since its last jump
     smooths: Tensor  # nodes: number of values in it
     low: Tensor  # nodes: the level when the node is fast
@@ -126,7 +128,7 @@ class Tracks(NamedTuple):
 class Levels(NamedTuple):
     """Tensors about workers, nodes and the cluster, shapes (..., J, W, n), (..., J, n), (..., n).
 
-    The features of an iteration, with n = 7, 7 and 3, or hidden states of the network.
+    They are the features of an iteration, with n = 7, 7 and 3, or hidden states of the network.
     """
 
     worker: Tensor
@@ -173,7 +175,7 @@ def advance(before: Tracks, times: Tensor, censored: Tensor, noise: float) -> tu
     older = (before.node_age + 1.0).clamp(max=_LONG_AGO - 1.0 * seen)
     node_age = torch.where(node_came, 0.0, older)
 
-    # A straggler is not where its worker usually is.
+    # The time of a straggler is not its worker's usual time.
     apart = (away - level[..., None]).clamp(-_JUMP * noise, _JUMP * noise)
     counted = came & node_came[..., None]
     offsets = before.offsets + counted
@@ -207,7 +209,7 @@ def _running_mean(before: Tensor, value: Tensor, count: Tensor, counted: Tensor)
 
 
 def _medians(away: Tensor, known: Tensor, censored: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return each node's lower median, whether it has one, and whether that was not cut off."""
+    """Return each node's lower median, whether it exists, and whether it was not cut off."""
     ordered, order = torch.where(known, away, torch.inf).sort(dim=-1)
     count = known.sum(-1, keepdim=True)
     middle = (count - 1).clamp(min=0) // 2

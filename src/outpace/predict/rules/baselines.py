@@ -1,8 +1,8 @@
-"""Rules without a model: those of the papers, and those of the last iterations.
+"""Rules without a model: the rules of the papers, and rules from the last iterations.
 
 `Fixed`, `Quorum`, `Elfving` and `Oracle` are baselines of BDSGD and PSP-SGD; `Rolling` is the naive
-baseline of BDSGD. `Early` and `Rolling` together are what a run follows before a model is fitted,
-and what the hedge compares with a model (docs/adr/0007).
+baseline of BDSGD. A run follows `Early` and `Rolling` before a model is fitted, and the hedge
+compares them with a model (docs/adr/0007).
 """
 
 from __future__ import annotations
@@ -21,9 +21,10 @@ from outpace.predict.recorded import Mask, Seconds
 from outpace.predict.replay import came
 from outpace.predict.rules.planning import Decision, best_count
 
-_REFUTED: Final = 0.25  # share of the expected workers; with fewer, the memory is out of date
+# share of the expected workers below which the remembered times are out of date
+_REFUTED: Final = 0.25
 _EARLY: Final = 0.25  # share of the workers after whose arrival the rule decides
-_LATER: Final = 1.005  # the deadline is so many times as late as would have been best
+_LATER: Final = 1.005  # factor by which the deadline is later than the best one
 _WHOLE: Final = 20  # remembered iterations without a cut-off
 _FAST: Final = 0.2  # times are taken relative to this quantile of their iteration
 
@@ -71,7 +72,8 @@ class Oracle(Rule):
         return best_count(order[None]).wait
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
-        if len(self._told):  # it has begun, and does not observe an earlier part of the run
+        # True once the rule has begun, and so does not observe an earlier part of the run
+        if len(self._told):
             on_top = (seconds - self._told)[~censored]
             self._on_top_s = max(0.0, float(np.nanmedian(on_top)))
 
@@ -87,7 +89,7 @@ class Elfving(Rule):
     for one worker would seem best.
     """
 
-    window: int  # iterations
+    window: int  # number of iterations
     _rows: list[Seconds] = field(default_factory=list, init=False)
     _wait: Wait = field(default=Wait(), init=False)
 
@@ -119,11 +121,11 @@ def expected_order(times: Seconds) -> Seconds:
 class Rolling(Rule):
     """Decides from the last `iterations` as draws; the first iteration waits for all workers.
 
-    A worker that was cut off counts with its last uncensored time, or the cut-off if that is
-    later: the smallest time consistent with the observations. So the count
-    rises until the true times have been observed. A larger guess (`Guess`) would raise the
-    deadline, and cost 3 to 4 points on clusters whose nodes become fast again. The time of an
-    absent worker is infinite.
+    A worker that was cut off counts with its last uncensored time, or with the cut-off if that is
+    later: this is the smallest time consistent with the observations. So the count rises until the
+    true times have been observed. A larger guess (`Guess`) would raise the deadline, and cost 3 to
+    4 percentage points on clusters whose nodes become fast again. The time of an absent worker is
+    infinite.
 
     The deadline does not rise in this way, because all workers seem to finish when the last
     iteration was cut off. Therefore, when fewer than a quarter of the expected workers finish by
@@ -169,20 +171,20 @@ class Rolling(Rule):
 class Guess:
     """Guesses how long workers that were cut off would have taken, for `Early` and the hedge.
 
-    The guesses come from the last 20 iterations without a cut-off (possibly the warm-up), as
-    times relative to the fast workers of the iteration. The workers that were cut off, ordered
-    by their last uncensored times, are spread evenly over the times that exceed their bounds.
-    A guess is never below the worker's last uncensored time, which is taken relative to the fast
-    workers, too, because all workers may be slower or faster than they were then.
+    The guesses come from the last 20 iterations without a cut-off (possibly the warm-up), as times
+    relative to the fast workers of the iteration. The workers that were cut off, ordered by their
+    last uncensored times, are spread evenly over the times that exceed their bounds. A guess is
+    never below the worker's last uncensored time. This time is also relative to the fast workers,
+    because all workers may have become slower or faster since then.
 
-    If no time exceeds the bound b, nothing is known about what lies beyond it. A worker then is
-    taken to need more than x seconds with probability b / x. With this law, and with no other,
-    waiting longer for it alone neither raises nor lowers the expected gradients per second.
+    If no time exceeds the bound b, nothing is known about longer times. Then a worker is assumed to
+    need more than x seconds with probability b / x. With this law, and with no other, waiting
+    longer for it alone neither raises nor lowers the expected gradients per second.
     """
 
     def __init__(self) -> None:
         self._whole: deque[Seconds] = deque(maxlen=_WHOLE)
-        self._relative = np.zeros(0)  # all of them, ascending
+        self._relative = np.zeros(0)  # all known relative times, ascending
         self._last: Seconds | None = None  # uncensored times, relative
 
     def observe(self, seconds: Seconds, censored: Mask) -> Seconds:
@@ -215,16 +217,16 @@ class Guess:
 class Early(Rule):
     """Waits for a quarter of the workers, then decides from the last iterations' relative times.
 
-    A time is taken relative to the arrival of the first quarter in its iteration. So what all
-    workers have in common, such as longer samples or a smaller batch, changes nothing: only how
-    far the workers are apart is expected to be as in the last `iterations`. Their relative times
-    times the arrival of the first quarter are the draws of the decision.
+    Times are relative to the arrival of the first quarter in their iteration. So a change that all
+    workers have in common, such as longer samples or a smaller batch, has no effect: only the
+    differences between workers are expected to be as in the last `iterations`. The draws for the
+    decision are these relative times, multiplied by the arrival of the first quarter.
 
-    A worker that was cut off counts with a guess (`Guess`): its time is known to be longer, and a
-    deadline that took the bound for the time would find all workers at the deadline and stay
-    there. Because guesses need examples, the deadline is 0.5 % later than would have been best:
-    workers that arrive just after the best deadline are then observed. Without that the rule
-    would cut off a little sooner each time, on average.
+    A worker that was cut off counts with a guess (`Guess`), because its time is longer than the
+    bound. If the bound counted as the time, all workers would seem to arrive at the deadline, and
+    the deadline would never change. Guesses need examples, so the deadline is 0.5 % later than the
+    best one: then workers that arrive just after the best deadline are observed. Otherwise the rule
+    would, on average, cut off a little sooner each time.
 
     The first iteration waits for all workers.
     """
@@ -232,7 +234,7 @@ class Early(Rule):
     iterations: int
     decision: Decision
     _guess: Guess = field(default_factory=Guess, init=False)
-    _early: int = field(default=0, init=False)  # workers that it waits for
+    _early: int = field(default=0, init=False)  # number of workers that it waits for
 
     def __post_init__(self) -> None:
         self._rows: deque[Seconds] = deque(maxlen=self.iterations)  # relative, ascending

@@ -1,4 +1,4 @@
-"""Compares rules by what they would have done, and follows the best of them."""
+"""Compares rules by what they would have done, and uses the best of them."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from outpace.predict.replay import Ended, came, play
 from outpace.predict.rules.baselines import Guess
 
 _MEMORY: Final = 40  # iterations after which a comparison has weight 1/e
-# A rule whose results have only been guessed is tried after so many iterations that the trial
-# costs the share _EXPLORING of the throughput, but after _SOONEST at the earliest and _LATEST at
-# the latest; later only if it would cost more than the share _AT_MOST.
+# A rule whose results have only been guessed is tried after a number of iterations for which the
+# trial costs the share _EXPLORING of the throughput. This number is from _SOONEST to _LATEST; it is
+# larger only if the trial would cost more than the share _AT_MOST.
 _SOONEST: Final = 8
 _LATEST: Final = 128
 _EXPLORING: Final = 5e-4
@@ -28,36 +28,36 @@ _DOUBT: Final = 1.0  # standard errors by which a rule must be ahead of a prefer
 class Hedge(Rule):
     """Uses the decisions of a leading rule, and compares all rules after each iteration.
 
-    `play` computes the result of another rule from the observed times: exactly if the rule
-    would have ended no later than the leader, otherwise with times from `Guess` for workers
-    that were cut off. Without guesses, rules would be compared only in iterations in which the
-    longer wait happened to be short. (A guess cannot distinguish counts that differ by one if
-    the next worker comes much later.) Rules are compared in pairs by the mean of Ω_i − Ω_j,
-    with exponential forgetting. The leader is the rule whose worst comparison is best. If the first
-    rule is preferred, it is compared with the benefit of the doubt: another must be ahead of it by
-    more than a standard error of the mean. Else a good model leads in half of the iterations only,
-    since rules a percent apart differ by more in a single iteration.
+    `play` computes the result of another rule from the observed times: exactly if the rule would
+    have ended no later than the leader, otherwise with times from `Guess` for workers that were cut
+    off. Without guesses, rules would be compared only in iterations in which the longer wait
+    happened to be short. (A guess cannot distinguish counts that differ by one if the next worker
+    comes much later.) Rules are compared in pairs by the mean of Ω_i − Ω_j, with exponential
+    forgetting. The leader is the rule whose worst comparison is best. If the first rule is
+    preferred, another rule must be ahead of it by more than a standard error of the mean. Otherwise
+    a good model would lead in only half of the iterations, since rules that differ by one percent
+    on average differ by more in a single iteration.
 
-    During the warm-up all workers are waited for, so the result of every rule is known; rules
-    are compared in its second half. After the warm-up, a rule whose results have only been
-    guessed for long leads one iteration, and keeps leading as long as it beats the others.
-    The closer a rule is to the leader, the sooner it leads: after 20 iterations if it is 1 %
-    worse, 100 if 5 %, and at most 128 unless it is more than 25 % worse. So exploring costs
-    about 0.05 % of the throughput per rule, and at most 0.2 % for a very bad rule.
+    During the warm-up the rule waits for all workers, so the result of every rule is known; rules
+    are compared in its second half. After the warm-up, a rule whose results have only been guessed
+    for long leads one iteration, and keeps leading as long as it beats the others. The closer a
+    rule is to the leader, the sooner it leads: after 20 iterations if it is 1 % worse, 100 if 5 %,
+    and at most 128 unless it is more than 25 % worse. So exploring costs about 0.05 % of the
+    throughput per rule, and at most 0.2 % for a very bad rule.
     """
 
     def __init__(
         self, rules: Sequence[Rule], *, warmup: int = 20, prefers_first: bool = False
     ) -> None:
-        """The rules are in order of preference while nothing is known.
+        """Compare these rules, given in the order of preference while nothing is known.
 
-        `begin` of each rule must work after half of the warm-up. prefers_first: the first rule has
-        the benefit of the doubt later, too.
+        `begin` of each rule must work after half of the warm-up. prefers_first: True: the first
+        rule is preferred later as well.
         """
         self._rules = list(rules)
         n = len(rules)
-        # Of the differences, with the forgetting: their sums and sums of squares; and the sums of
-        # the weights and of their squares.
+        # With forgetting: the sums and sums of squares of the differences; the sums of the weights
+        # and of their squares.
         self._sums, self._squares = np.zeros((n, n)), np.zeros((n, n))
         self._weight, self._weights_squared = 0.0, 0.0
         self._doubt = _DOUBT if prefers_first else 0.0

@@ -52,7 +52,7 @@ def make_rule(
     """Return a new rule for one run.
 
     Args:
-        settings: of the rule; the model file is not read here.
+        settings: settings of the rule; the model file is not read here.
         node: the machine of each worker, shape (N,).
         seed: seeds the model's draws.
         fitted: a learned model.
@@ -73,7 +73,7 @@ def make_rule(
         return _independent(settings, len(node), truth)
 
     def learned(model: Model, observes: int = 0) -> Rule:
-        """Make a rule that observes so many iterations before it decides, or the warm-up."""
+        """Make a rule that observes `observes` iterations, or the warm-up, before it decides."""
         following, usual = model.follow(node, seed), MODELS[model.kind].decision
         decision = settings.decision or usual
         plan = usual if decision == "hedge" else decision

@@ -1,4 +1,4 @@
-"""Rules that decide from a model's predictions, and how a plan is chosen from draws."""
+"""Rules that decide from a model's predictions, and the choice of a plan from draws."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from numpy.typing import NDArray
 from outpace.predict.interface import Filter, Prediction, Rule, Wait
 from outpace.predict.recorded import Mask, Seconds
 
-_DIGITS: Final = 10  # of scores that are compared
+_DIGITS: Final = 10  # relative difference of scores that count as equal
 _TIMES: Final = 20_000  # candidates for a deadline; more would not change the score noticeably
-_CANDIDATES: Final = 40  # for the count, and for the deadline, of a pair
+_CANDIDATES: Final = 40  # number of candidates for the count, and for the deadline, of a pair
 _SHARE: Final = 0.05  # largest share of an iteration's time spent on reviews
 _COSTS: Final = 5  # the cost is the median of the last 5 predictions
 _LEVELS: Final = (0.1, 0.5, 0.9)  # reviews take place at these quantiles of the draws' best ends
@@ -36,21 +36,21 @@ class CutOffPlan:
         return Wait(count=self.count, until_s=self.until_s)
 
 
-# Takes draws of one iteration's run times, shape (K, N), each row ascending, in seconds.
+# Called with draws of one iteration's run times, shape (K, N), each row ascending, in seconds.
 Decision: TypeAlias = Callable[[Seconds], CutOffPlan]
 
 
 def settled(time_s: float) -> float:
-    """Return a time rounded up to six digits: later ones depend on how a processor rounds."""
+    """Return a time rounded up to six digits, since later digits depend on the processor."""
     if not 0.0 < time_s < math.inf:
         return time_s
     unit = 10.0 ** (math.floor(math.log10(time_s)) - 5)
-    # A worker that arrives at this very time is waited for, so the time itself is the least.
+    # A worker that arrives exactly at this time is waited for, so the time itself is the least.
     return max(time_s, math.ceil(time_s / unit * (1.0 - 1e-9)) * unit)
 
 
 def _first_best(scores: Seconds) -> int:
-    """Return the place of the best score, the first one of those that differ by rounding only."""
+    """Return the place of the first of the best scores that differ only by rounding."""
     largest = float(np.abs(scores[np.isfinite(scores)]).max(initial=0.0)) or 1.0
     return int(np.round(scores / largest, _DIGITS).argmax())
 
@@ -64,12 +64,12 @@ def best_count(draws: Seconds, *, beyond: int = 0) -> CutOffPlan:
 
 
 def best_deadline(draws: Seconds, *, after_s: float = 0.0) -> CutOffPlan:
-    """Return the time s with the largest E[n(s) / s], where n(s) workers have come by then.
+    """Return the time s with the largest E[n(s) / s], where n(s) workers have finished by then.
 
-    Candidates are the draws' times after `after_s`, because the score only falls between two
-    of them. The time of a worker that will not come is inf. As defined by `Wait`, a draw ends
-    at its first arrival if s is earlier, and at its last arrival if s is later; its score is
-    then known. The scores of the other draws come from one pass over all sorted times.
+    Candidates are the draws' times after `after_s`, because the score only falls between two of
+    them. The time of a worker that will not finish is inf. As defined by `Wait`, a draw ends at its
+    first arrival if s is earlier, and at its last arrival if s is later; its score is then known.
+    The scores of the other draws come from one pass over all sorted times.
     """
     workers = draws.shape[1]
     pooled = np.sort(draws, axis=None)
@@ -91,7 +91,7 @@ def best_deadline(draws: Seconds, *, after_s: float = 0.0) -> CutOffPlan:
 
 
 def _sums(times: Seconds, events: Seconds, values: Seconds | None = None) -> Seconds:
-    """Return the sum of the values of the events up to each time (ascending), or their number."""
+    """Return the sum of the events' values (or the number of events) up to each time, ascending."""
     place = np.searchsorted(times, events)
     found: Seconds = np.bincount(place, values, minlength=len(times) + 1)[:-1].cumsum()
     return found
@@ -101,7 +101,7 @@ def best_count_or_deadline(draws: Seconds, *, beyond: int = 0, after_s: float = 
     """Return the best count above `beyond` and deadline after `after_s`, whichever comes first.
 
     Candidates for the pair are the best end of each draw (`_best_ends`), the best count and the
-    best deadline. The best count alone and the best deadline alone are considered, too.
+    best deadline. The best count alone and the best deadline alone are also candidates.
     """
     count, deadline = best_count(draws, beyond=beyond), best_deadline(draws, after_s=after_s)
     counts, times = _best_ends(draws, beyond)
@@ -134,7 +134,7 @@ _T = TypeVar("_T", bound=np.generic)
 
 
 def _few(values: NDArray[_T]) -> NDArray[_T]:
-    """Return at most 40 of the values, ascending, with both extremes and the last one given."""
+    """Return at most 40 of the values, ascending, with both extremes and the last given value."""
     known = np.unique(values)
     if len(known) <= _CANDIDATES:
         return known
@@ -178,7 +178,7 @@ class Replan(Predicted):
     After the last review the rule waits no longer than the longest draw.
 
     Args:
-        reviews: most reviews of an iteration.
+        reviews: largest number of reviews of an iteration.
         clock: returns seconds, to measure the cost of predictions. Reviews that would take more
             than a twentieth of an iteration are made less often or not at all. Without a
             clock predictions cost nothing, so that virtual time is reproducible.
@@ -232,7 +232,7 @@ class Replan(Predicted):
 
     def _until(self, plan: CutOffPlan, draws: Seconds, now: float) -> Wait:
         until_s = plan.until_s
-        if until_s == math.inf:  # the count is reached by then in every draw
+        if until_s == math.inf:  # in every draw the count is reached by then
             until_s = float(draws[:, int(plan.count) - 1].max())
         if not self._left:  # no later review could detect that the count is never reached
             return Wait(plan.count, settled(until_s))

@@ -17,12 +17,14 @@ from outpace.support.checks import (
 )
 from outpace.support.paths import FILE
 
-IndependentName: TypeAlias = Literal["all", "fixed", "elfving", "oracle"]  # used without a decision
-# From the last iterations.
+# models that are used without a decision
+IndependentName: TypeAlias = Literal["all", "fixed", "elfving", "oracle"]
+# Models from the last iterations.
 RollingName: TypeAlias = Literal["last", "mean-5", "last-20", "last-5", "early-20"]
-LearnedName: TypeAlias = Literal["deep-markov", "pooled"]  # fitted to run times
+LearnedName: TypeAlias = Literal["deep-markov", "pooled"]  # models that are fitted to run times
 ModelName: TypeAlias = Literal[IndependentName, RollingName, LearnedName]
-PlanName: TypeAlias = Literal["count", "deadline", "count-or-deadline"]  # made once per iteration
+# decisions that are made once per iteration
+PlanName: TypeAlias = Literal["count", "deadline", "count-or-deadline"]
 DecisionName: TypeAlias = Literal[PlanName, "replan", "hedge"]
 
 INDEPENDENT: Final = get_args(IndependentName)
@@ -30,13 +32,13 @@ ROLLING: Final = get_args(RollingName)
 LEARNED: Final = get_args(LearnedName)
 PLANS: Final = get_args(PlanName)
 DECISIONS: Final = get_args(DecisionName)
-WARM_UP: Final = 20  # iterations; the fewest that a learned model can be fitted to
+WARM_UP: Final = 20  # least number of iterations to which a learned model can be fitted
 CHEN: Final = 0.943  # Chen et al. 2016, quoted by BDSGD: 2051 of 2175 workers
 
 
 @dataclass(frozen=True, slots=True)
 class CutOffSettings:
-    """How a rule decides how long an iteration stays open.
+    """Settings of the rule that decides how long an iteration stays open.
 
     Attributes:
         model: predicts the run times of the next iteration. `all`: no prediction, wait for all
@@ -55,9 +57,9 @@ class CutOffSettings:
             model is fitted to the first iterations of the run.
         share: share of the workers that model `fixed` waits for (Chen et al. 2016: 0.943).
         timeout_s: seconds that model `fixed` then waits for others, as partial push does.
-        warmup: number of iterations at the start that wait for all workers; None: 20, or with
-            a model file as few as the model needs, or 0 if model `pooled` is fitted in the run.
-        samples: joint draws per prediction.
+        warmup: number of iterations at the beginning that wait for all workers; None: 20, or with a
+            model file the number that the model needs, or 0 if model `pooled` is fitted in the run.
+        samples: number of joint draws per prediction.
         every: number of iterations for which a decision holds; `early-20` decides in each.
         workers_per_node: number of consecutive workers that share a machine; None: as given by
             `colocate` and `compute`, else one.
@@ -111,9 +113,9 @@ class CutOffSettings:
 
     @property
     def fitted_to_all(self) -> bool:
-        """True if that beginning has to wait for all workers.
+        """True if the beginning of the run has to wait for all workers, for the fit.
 
-        The pooled model learns from iterations that were cut off, too.
+        The pooled model can also learn from iterations that were cut off.
         """
         return self.fitted_in_run and self.model != "pooled"
 

@@ -1,4 +1,4 @@
-"""Rules that follow another rule: a warm-up, a fallback, a model fitted in the run."""
+"""Rules that use another rule: after a warm-up, with a fallback, with a model fitted in the run."""
 
 from __future__ import annotations
 
@@ -16,11 +16,12 @@ from outpace.predict.models import Fitting
 from outpace.predict.recorded import Mask, Nodes, RunTimes, Seconds
 
 _T = TypeVar("_T")
-_LATE: Final = 3  # iterations in a row: one late iteration may be due to the host
-_LONGEST: Final = 1000  # iterations that are kept; a model is fitted to at most as many
+_LATE: Final = 3  # number of iterations in a row, as one late iteration may be due to the host
+# number of iterations that are kept; a model is fitted to at most this number
+_LONGEST: Final = 1000
 _AGAIN: Final = 3  # a fit is repeated when the run is this many times as long
-_SHOWN: Final = 100  # most recent iterations that a rule with a new model observes
-_COMPARED: Final = 10  # of these, the most recent ones in which it could have decided
+_SHOWN: Final = 100  # number of most recent iterations that a rule with a new model observes
+_COMPARED: Final = 10  # number of the most recent of these in which it could have decided
 
 
 @dataclass
@@ -43,7 +44,7 @@ class Following(Rule):
 class WarmUp(Following):
     """Waits for all workers while iterations are `left`, then lets the rule decide.
 
-    The rule observes the first iterations, too.
+    The rule also observes the first iterations.
     """
 
     left: int
@@ -58,11 +59,11 @@ class WarmUp(Following):
 
 @dataclass
 class Every(Following):
-    """Asks the rule in every k-th iteration and repeats its answer in the others.
+    """Asks the rule in every k-th iteration, and repeats its answer in the others.
 
-    For a rule whose decision takes about as long as an iteration: BDSGD fixes the cut-off of a
-    small network for ten iterations at a time (section 4.2). The rule must not ask for reviews,
-    because a review holds for one iteration only.
+    This is for a rule whose decision takes about as long as an iteration: BDSGD fixes the cut-off
+    of a small network for ten iterations at a time (section 4.2). The rule must not ask for
+    reviews, because a review holds for one iteration only.
     """
 
     iterations: int
@@ -79,7 +80,7 @@ class Every(Following):
 
 @dataclass
 class Fallback(Rule):
-    """Follows `rule` until it raises, or is late three iterations in a row; then `other`.
+    """Follows `rule` until it raises an error or is late three times in a row; then `other`.
 
     The rule is late if observing an iteration and beginning the next takes longer than the
     first gradient took to arrive. A late answer is still used.
@@ -115,7 +116,7 @@ class Fallback(Rule):
         return answer or self.other.begin()
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
-        self._spent_s = 0.0  # reviews are not counted, because they have their own budget
+        self._spent_s = 0.0  # reviews do not count, because they have their own budget
         self._first_s = float(np.nanmin(seconds, initial=math.inf, where=~censored))
         self.other.observe(seconds, censored, ended_s)
         self._first(lambda rule: rule.observe(seconds, censored, ended_s))
@@ -139,20 +140,20 @@ class Fallback(Rule):
 
 @dataclass
 class Learning(Following):
-    """Cold start: follows a rule without a model until a model is fitted, then one with it.
+    """Cold start: follows a rule without a model until a model is fitted, then a rule with it.
 
     The fit is repeated each time the run is three times as long as at the last fit, because the
     cluster may change after the warm-up.
 
     Args:
         fitting: fits the models.
-        make: makes the rule from a model and the number of iterations that it then observes,
-            which are the last ones, at most 100.
-        rule: decides between the warm-up and the end of the first fit, and for the rest of the
-            run if that fails.
+        make: makes the rule from a model and the number of iterations that the rule then observes;
+            these are the last ones, at most 100.
+        rule: decides between the warm-up and the end of the first fit; and for the rest of the run
+            if that fit fails.
         node: the machine of each worker, shape (N,).
         warmup: number of iterations at the start that wait for all workers.
-        first: number of iterations before the first fit, if there are more than in the warm-up.
+        first: number of iterations before the first fit, if it is larger than the warm-up.
         note: called with a message once the rule decides, with its first iteration.
         say: called with the reason if a fit fails.
     """
@@ -167,7 +168,8 @@ class Learning(Following):
     _rows: deque[tuple[Seconds, Mask, float]] = field(
         default_factory=lambda: deque(maxlen=_LONGEST), init=False
     )
-    _seen: int = field(default=0, init=False)  # iterations observed, with those that are not kept
+    # number of observed iterations, including those that are not kept
+    _seen: int = field(default=0, init=False)
     _fit_at: float = field(default=0, init=False)  # the iteration of the next fit
     _fits: bool = field(default=False, init=False)
 
@@ -177,7 +179,7 @@ class Learning(Following):
     def begin(self) -> Wait:
         if self._fits or self._seen >= self._fit_at:
             self._learn()
-        wait = self.rule.begin()  # in the warm-up, too: a hedge compares its rules
+        wait = self.rule.begin()  # also in the warm-up, because a hedge compares its rules
         return Wait() if self._seen < self.warmup else wait
 
     def observe(self, seconds: Seconds, censored: Mask, ended_s: float) -> None:
@@ -216,6 +218,6 @@ class Learning(Following):
         rule = self.make(model, len(shown))
         for left, (seconds, censored, ended_s) in zip(range(len(shown), 0, -1), shown, strict=True):
             if left <= _COMPARED:
-                rule.begin()  # a hedge compares what its rules would have done
+                rule.begin()  # a hedge compares the results that its rules would have had
             rule.observe(seconds, censored, ended_s)
         return rule

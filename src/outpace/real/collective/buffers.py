@@ -1,4 +1,4 @@
-"""Buffers of values that are added up among workers, their sums, and the entries beside them."""
+"""Buffers of values that are added up among workers, their sums, and the workers' entries."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from outpace.blocks.block import Block, Pieces, Value, parts
 from outpace.blocks.sums import BlockSum, all_finite
 from outpace.support.units import Time
 
-_PIECE: Final = 1 << 21  # elements in a piece, which is sent as soon as it is written
-_FIELDS: Final = 5  # numbers in an entry
+_PIECE: Final = 1 << 21  # number of elements in a piece, which is sent as soon as it is written
+_FIELDS: Final = 5  # number of numbers in an entry
 
 
 class Digests(NamedTuple):
-    """Digests that should be equal in all workers, each below 2^32; 0: it is not compared."""
+    """Digests that should be equal in all workers, each below 2^32; 0: not compared."""
 
     model: int = 0
     settings: int = 0
@@ -33,10 +33,10 @@ class Contribution(IntEnum):
 
 
 class Entry(NamedTuple):
-    """What a worker says beside its value."""
+    """Data that a worker sends with its value."""
 
     part: Contribution
-    weight: int  # iterations in the value
+    weight: int  # number of iterations in the value
     joined: Time  # when the worker joined, in ns since the start of the run
     digests: Digests = Digests()
 
@@ -45,7 +45,7 @@ class AccumulatedInBuffer:
     """Accumulates gradients in two alternating buffers. Implements `AccumulatedGradient`.
 
     Args:
-        sizes: elements and dtypes of the consecutive parts of a gradient.
+        sizes: numbers of elements and dtypes of the consecutive parts of a gradient.
     """
 
     def __init__(self, sizes: Sequence[tuple[int, torch.dtype]], device: torch.device) -> None:
@@ -60,7 +60,7 @@ class AccumulatedInBuffer:
     def add(self, gradient: Block) -> None:
         if not self._buffers:
             self._buffers = [self._new(), self._new()]
-        # Those of a GPU that workers share are added up on the CPU.
+        # Gradients on a GPU that workers share are added up on the CPU.
         given = [part.reshape(-1).to(self._device) for part in parts(gradient)]
         places = split_among(self._buffers[0].parts, given)
         if self.count:
@@ -74,7 +74,7 @@ class AccumulatedInBuffer:
         return [(0, self._buffers[0].clone())] if self.count else []
 
     def restore(self, parts: Iterable[tuple[int, Value]], count: int) -> None:
-        """Begin with the `parts` of another sum of `count` gradients."""
+        """Begin with the `parts` of another sum, which had `count` gradients."""
         for _, part in parts:
             self.add(part)
         self.count = count
@@ -93,7 +93,7 @@ class WireBuffer:
     has all entries.
 
     Args:
-        values: of one or two dtypes, one after the other.
+        values: tensors of one or two dtypes, one after the other.
     """
 
     def __init__(self, values: Sequence[torch.Tensor], workers: int) -> None:
@@ -112,19 +112,19 @@ class WireBuffer:
         return self.buffers[0]._version == self._intact
 
     def seal(self) -> None:
-        """Note that the buffers have a result."""
+        """Note that the buffers contain a result."""
         self._intact = self.buffers[0]._version
 
     def write(
         self, value: Block | None, share: float, unchecked: int = 0
     ) -> Iterator[torch.Tensor]:
-        """Write what this worker gives; yield each piece once it is written.
+        """Write this worker's value; yield each piece once it is written.
 
-        Sets `is_finite`; values are checked while they travel.
+        Sets `is_finite`; values are checked while they are sent.
 
         Args:
-            value: consecutive tensors, which are multiplied by `share`. None: the worker gives
-                nothing, which is written as zeros; so is a phantom.
+            value: consecutive tensors, which are multiplied by `share`. None: the worker has no
+                value, and zeros are written; the same for a phantom.
             unchecked: number of elements at the end that need not be finite.
         """
         self.is_finite = True
@@ -136,7 +136,7 @@ class WireBuffer:
             return
         elements = sum(map(len, given))
         assert elements == sum(map(len, self.values)), "the value has another size"
-        rest = elements - unchecked  # to be finite
+        rest = elements - unchecked  # number of elements that must be finite
         for piece in self._pieces:
             taken = _taken(given, len(piece))
             for place, part in zip(torch.split(piece, [*map(len, taken)]), taken, strict=True):
@@ -159,7 +159,7 @@ class WireBuffer:
         return self._table
 
     def entries(self) -> dict[int, Entry]:
-        """Return the entries of the workers that took part, by worker."""
+        """Return the entries of the workers in the all-reduce, by worker."""
         rows: list[list[int]] = self._table.tolist()
         return {
             worker: Entry(Contribution(part), weight, joined, Digests(*digests))
@@ -168,7 +168,7 @@ class WireBuffer:
         }
 
     def total(self, dtype: torch.dtype) -> Value:
-        """Return a copy of the values in this dtype; of a tail with another one, in its own."""
+        """Return a copy of the values in this dtype; a tail with another dtype keeps it."""
         if len(self.values) == 1:
             return self.values[0].to(dtype, copy=True)
         first, tail = self.values
@@ -178,7 +178,7 @@ class WireBuffer:
 
 
 def _taken(tensors: deque[torch.Tensor], elements: int) -> list[torch.Tensor]:
-    """Take so many elements from the beginning of consecutive flat tensors."""
+    """Take a number of elements from the beginning of consecutive flat tensors."""
     found = []
     while elements:
         first = tensors.popleft()
@@ -193,12 +193,13 @@ def _taken(tensors: deque[torch.Tensor], elements: int) -> list[torch.Tensor]:
 class WireSum(BlockSum):
     """The sum in a wire buffer.
 
-    Its methods leave the buffer unchanged, because other workers may still need the sum.
+    Its methods do not change the buffer, because other workers may still need the sum.
 
     Args:
-        given: this worker's value; if it is in pieces and `share` is not 1, so is the mean.
+        given: this worker's value; if it is in pieces and `share` is not 1, the mean is in pieces
+            as well.
         copy: a copy of the sum; None if none was made.
-        count: number of workers that gave a value.
+        count: number of workers with a value.
         share: factor by which each value was multiplied when it was written.
     """
 
@@ -230,7 +231,7 @@ class WireSum(BlockSum):
             return self.total().div_(self.count)
         values = self._wire.values
         missing = 1 / (self._share * self.count)
-        if missing != 1:  # not all workers gave a value
+        if missing != 1:  # some workers have no value
             values = [each * missing for each in values]
         if self._given is not None:
             return Pieces(split_among(values, self._given.parts))

@@ -1,8 +1,8 @@
 """A thread that communicates while the training computes (P_s in HPSGD, section 3.1).
 
-The thread runs one job after another. A job may block; its result is handed over in the training
-thread, which a `Waker` wakes if it is asleep. When a worker of the group is lost, the thread is
-abandoned: it ends when its current operation fails, and the training does not wait for that.
+The thread runs one job after another. A job may block; its result is passed on in the training
+thread, which a `Waker` wakes if it is waiting. When a worker of the group is lost, the thread is
+abandoned: it ends when its current operation fails, and the training does not wait for this.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class CommunicationThread:
 
     Args:
         make_group: called in the new thread.
-        broken: called in the training thread with the reason if the group becomes unusable.
+        broken: called in the training thread with the reason if the group cannot be used any more.
     """
 
     def __init__(
@@ -42,18 +42,18 @@ class CommunicationThread:
         self._thread.start()
 
     def do(self, job: Callable[[Group], _T], done: Callable[[_T], object]) -> None:
-        """Run a job after the earlier ones; call `done` in the training thread with its result."""
+        """Run a job after the earlier ones; call `done` in the training thread with the result."""
         self._jobs.put((job, done))
 
     def abandon(self) -> None:
-        """Report no more results, and end after the jobs that are queued."""
+        """Report no more results, and end after the queued jobs."""
         self._abandoned = True
         self._jobs.put(None)
 
     def join(self, limit_s: float) -> None:
         """Wait for the thread to end, after `abandon` and before the process exits.
 
-        A thread that gives its group back while the interpreter ends would abort the process.
+        A thread that releases its group while the interpreter ends would abort the process.
         """
         self._thread.join(limit_s)
 
@@ -64,15 +64,15 @@ class CommunicationThread:
             while (asked := self._jobs.get()) is not None:
                 job, done = asked
                 self._report(partial(done, job(group)))
-                del asked, job, done  # frees what they refer to
+                del asked, job, done  # frees the objects that they refer to
         except Exception as error:
             if isinstance(error, RuntimeError) and not is_gpu_error(error):
                 self._report(partial(self._broken, str(error)))
-            else:  # not a lost worker; the training must not wait for it
+            else:  # the error is not a lost worker; the training must not wait for it
                 self._report(partial(_raise, error))
 
     def _report(self, action: Callable[[], object]) -> None:
-        """Call this in the training thread, unless this thread is abandoned until then."""
+        """Call this in the training thread, unless this thread is abandoned before."""
 
         def unless_abandoned() -> None:
             if not self._abandoned:

@@ -3,10 +3,10 @@
 Each worker has one communication thread and one process group for each other worker, so that a
 worker that dies breaks only its own groups. When the coordinator starts an average, both partners
 send their parameters, and each then adds half of the difference to its own. A step taken in the
-meantime is not lost, and the mean of both partners stays the same.
+meantime is not lost, and the mean of both partners does not change.
 
-A worker does not leave during an average, unless the run is ended early: then only one of the
-partners may have changed its parameters. For the loss of a partner, see `pairs`.
+A worker does not leave during an average, unless the run is ended early: then it is possible that
+only one of the partners has changed its parameters. For the loss of a partner, see `pairs`.
 """
 
 from __future__ import annotations
@@ -34,21 +34,22 @@ from outpace.support.units import Time, nanoseconds
 from outpace.sync.messages import WireMessage, worker_name
 
 OfPairs: TypeAlias = StartAverage | CancelAverage
-# Half of the difference of two workers, and when the communication thread was at it.
+# Half of the difference of two workers, and the times between which the communication thread worked
+# on it.
 _Swapped: TypeAlias = tuple[torch.Tensor | None, tuple[Time, Time]]
 
 _LOOK_EVERY_S: Final = 0.1  # interval of checks for an early end of the run
 
 
 class PairwiseExchanges:
-    """The averages of worker `me` with `others`. Use it in the training thread only.
+    """The averages of worker `me` with `others`. Use it only in the training thread.
 
     Args:
         read: returns a copy of the worker's parameters.
         change: adds a tensor to the worker's parameters.
         tell: sends a message to the coordinator.
         ended: called with each finished average that this worker asked for, the bytes that each
-            partner sent, and when the communication thread was at it.
+            partner sent, and the times between which the communication thread worked on it.
     """
 
     def __init__(
@@ -86,7 +87,7 @@ class PairwiseExchanges:
     def begin(self, iteration: int) -> PendingExchange:
         """See `PeerContext.begin_exchange`."""
         assert self._sought is None, "the last one is not over"
-        arrived = Future[None](self._kernel, f"the average beside iteration {iteration}")
+        arrived = Future[None](self._kernel, f"the average during iteration {iteration}")
         pair = self._sought = PendingExchange(self._clock.now, arrived, iteration)
         self._tell(TakePart("pair", iteration))
         return pair
@@ -102,7 +103,7 @@ class PairwiseExchanges:
             self._give_up(self._under_way)
 
     def leave(self, *, in_order: Callable[[], bool] = lambda: False) -> None:
-        """Take part in no more averages; wait for the current one as long as `in_order()`."""
+        """Begin no more averages. Wait for the current average while `in_order()` is true."""
         while self._under_way is not None and in_order():
             self._clock(self._clock.now + nanoseconds(_LOOK_EVERY_S))
         for thread in self._threads.values():
@@ -116,7 +117,7 @@ class PairwiseExchanges:
     def _begin(self, meet: StartAverage) -> None:
         self._under_way = meet
         mine = whole(self._read())
-        if isinstance(mine, Phantom):  # sent as bytes
+        if isinstance(mine, Phantom):  # the values are sent as bytes
             mine = torch.zeros(mine.nbytes, dtype=torch.uint8)
         job, done = partial(self._swap, meet, mine), partial(self._finish, meet, mine.nbytes)
         self._threads[self._other(meet)].do(job, done)
@@ -125,11 +126,11 @@ class PairwiseExchanges:
         return meet.partner if meet.seeker == self._me else meet.seeker
 
     def _swap(self, meet: StartAverage, mine: torch.Tensor, group: Group) -> _Swapped:
-        """Swap parameters with the partner. Runs in the communication thread."""
+        """Swap parameters with the partner; called in the communication thread."""
         theirs, begun = torch.empty_like(mine), self._clock.now
         group.swap(mine, theirs, self._other(meet))
         span = begun, self._clock.now
-        has_values = mine.is_floating_point()  # else they stand for a phantom
+        has_values = mine.is_floating_point()  # otherwise they represent a phantom
         return theirs.sub_(mine).div_(2) if has_values else None, span
 
     def _finish(self, meet: StartAverage, nbytes: int, swapped: _Swapped) -> None:
@@ -146,7 +147,7 @@ class PairwiseExchanges:
     def _end(self, began: Time, ended: Time) -> PendingExchange:
         pair, self._sought = self._sought, None
         assert pair is not None
-        pair.began = min(max(pair.joined, began), ended)  # another machine's clock may differ
+        pair.began = min(max(pair.joined, began), ended)  # the clock of another machine may differ
         pair.end(ended)
         return pair
 

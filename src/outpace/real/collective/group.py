@@ -21,14 +21,14 @@ from outpace.blocks.sums import TreeSum
 from outpace.real.net.probes import ProbeTurn
 from outpace.support.units import Time
 
-dist: Any = torch.distributed  # parts of it have no type annotations
+dist: Any = torch.distributed  # parts of torch.distributed have no type annotations
 
 Backend: TypeAlias = Literal["gloo", "nccl"]
 
 # The coordinator finds lost workers and ends their groups.
 _NO_LIMIT: Final = timedelta(days=365)
-_TAG: Final = 0  # of what two workers swap
-_AT_ONCE: Final = 4  # pieces of an all-reduce that travel at once
+_TAG: Final = 0  # tag of the values that two workers swap
+_AT_ONCE: Final = 4  # number of pieces of an all-reduce that are sent at once
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,14 +36,15 @@ class GroupSettings:
     """Settings of the groups in which workers add up values.
 
     Args:
-        store: through which workers find each other. It limits how long a member waits for others
-            to join a group, which each does at the end of a step.
-        host: address at which other workers reach this one.
+        store: store through which workers find each other. It limits how long a member waits for
+            others to join a group, which each of them does at the end of a step.
+        host: address under which other workers reach this one.
         deterministic: add values in the order of the workers, as in virtual time. This is slower,
             because each worker sends its values to all others.
-        limit: longest time of an operation. Without one, the coordinator must find lost workers
+        limit: longest time of an operation. Without a limit, the coordinator must find lost workers
             and end their groups.
-        device: of the values, for nccl. What else workers send each other goes through it, too.
+        device: device of the values, for nccl. Other data of the workers are also sent from this
+            device.
     """
 
     store: Store
@@ -62,7 +63,7 @@ def gpu_of(device: torch.device | None) -> str:
 
 
 def backend_for(gpus: Sequence[str]) -> Backend:
-    """Return NCCL if each worker has its own GPU, else gloo. gpus: `gpu_of` each worker."""
+    """Return NCCL if each worker has a separate GPU, else gloo. gpus: `gpu_of` each worker."""
     return "nccl" if all(gpus) and len(set(gpus)) == len(gpus) else "gloo"
 
 
@@ -70,7 +71,7 @@ def own_address(endpoint: str) -> str:
     """Return the address from which this machine reaches an endpoint (tcp://...)."""
     host = endpoint.removeprefix("tcp://").rpartition(":")[0]
     with contextlib.suppress(OSError), socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        probe.connect((host, 9))  # sends nothing
+        probe.connect((host, 9))  # a worker that sends nothing
         address: str = probe.getsockname()[0]
         return address
     return host
@@ -79,15 +80,15 @@ def own_address(endpoint: str) -> str:
 def gloo_group(store: Any, host: str, rank: int, size: int, timeout: timedelta = _NO_LIMIT) -> Any:
     """Return a ProcessGroupGloo.
 
-    Gloo listens at `host` alone as long as the group lasts, and accepts every connection.
+    Gloo listens only at `host`, as long as the group exists, and accepts every connection.
 
     Args:
-        store: of this group alone.
-        host: address at which other members reach this one.
+        store: a store that only this group uses.
+        host: address under which other members reach this one.
         timeout: longest time of an operation.
 
     Raises:
-        RuntimeError: a member cannot be reached.
+        RuntimeError: if a member cannot be reached.
     """
     options = dist.ProcessGroupGloo._Options()
     options._devices = [dist.ProcessGroupGloo.create_device(hostname=host)]
@@ -135,8 +136,8 @@ class Group:
     def all_reduce(self, pieces: Iterable[torch.Tensor]) -> None:
         """Replace each piece by its sum over all members.
 
-        Later pieces are computed while earlier ones travel. All members must pass the same number
-        of pieces, of the same sizes.
+        Later pieces are computed while earlier ones are sent. All members must pass the same number
+        of pieces, with equal sizes.
         """
         if self._group is None:
             deque(pieces, maxlen=0)
@@ -158,7 +159,7 @@ class Group:
         values.copy_(total.total())
 
     def broadcast(self, values: torch.Tensor, source: int) -> None:
-        """Replace `values` by those of worker `source`."""
+        """Replace `values` by the values of worker `source`."""
         if self._group is not None:
             options = dist.BroadcastOptions()
             options.rootRank = self._members.index(source)
@@ -168,7 +169,8 @@ class Group:
         """Send `mine` to worker `other`, and receive `theirs`."""
         rank, there = self._members.index(other), self._there(theirs)
         steps = [(self._group.send, self._there(mine)), (self._group.recv, there)]
-        if rank < self._group.rank():  # NCCL runs them in order: the lower rank sends first
+        # NCCL runs operations in order, so the lower rank sends first
+        if rank < self._group.rank():
             steps.reverse()
         begun = [(begin([values], rank, _TAG), values) for begin, values in steps]
         for work, values in begun:
@@ -177,7 +179,7 @@ class Group:
             theirs.copy_(there)
 
     def _there(self, values: torch.Tensor) -> torch.Tensor:
-        """Return values where this group can send them: NCCL sends from GPUs only."""
+        """Return values on a device from which this group can send: NCCL sends only from GPUs."""
         return values if self._device is None else values.to(self._device)
 
 
@@ -187,8 +189,8 @@ def timed_all_reduces(
     """All-reduce zeros of several sizes, all workers of `group` together (`real.net.probes`).
 
     Args:
-        budget: ns. The first two are made even if it takes longer.
-        device: of the values; None: the CPU.
+        budget: ns. The first two are made even if they take longer.
+        device: device of the values; None: the CPU.
         now: returns the time, in ns.
 
     Yields:
@@ -206,7 +208,7 @@ def timed_all_reduces(
         group.all_reduce([zeros])
         arrived = now()
         yield size, joined, arrived
-        # All workers must do the same, so they go by the same time: the mean.
+        # All workers must do the same, so they use the same time: the mean.
         total = torch.tensor([arrived - joined], dtype=torch.float64, device=device)
         group.all_reduce([total])
         turn.took(int(total / workers))

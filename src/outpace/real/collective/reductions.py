@@ -1,8 +1,8 @@
 """A worker's part in all-reduces over torch.distributed.
 
-A worker sends a copy of its value, and behind it what it says of it (`Entry`). If a worker is lost
-during an all-reduce, the others therefore still have their values, and repeat the all-reduce
-without it. If one of them already has the result, it sends the result to the others.
+A worker sends a copy of its value, followed by data about it (`Entry`). So if a worker is lost
+during an all-reduce, the others still have their values, and repeat the all-reduce without it. If
+one of them already has the result, it sends the result to the others.
 """
 
 from __future__ import annotations
@@ -41,22 +41,23 @@ NOT_COMPARED: Final = Digests()
 
 
 class Reductions:
-    """The all-reduces of worker `me`, one at a time. Use it in the training thread only.
+    """The all-reduces of worker `me`, one at a time. Use it only in the training thread.
 
     Args:
-        like: an empty tensor of the values' dtype and device; None: values are phantoms, which
+        like: an empty tensor with the values' dtype and device; None: values are phantoms, which
             are sent as bytes.
         elements: number of elements of a value.
-        exact: number of elements at the end that are not checked for being finite.
-        tail: dtype in which these are sent; None: that of `like`.
+        exact: number of elements at the end that need not be finite.
+        tail: dtype in which these elements are sent; None: the dtype of `like`.
         wire: dtype in which the other elements are sent.
-        averages: the program uses only means of gradients in pieces, and may change them in place.
+        averages: True: the program uses only means of gradients in pieces, and may change them in
+            place.
         tell: sends a message to the coordinator.
         ended: called with each finished all-reduce.
         least: returns the minimum duration of an all-reduce of these members, in ns.
 
     Attributes:
-        done: all-reduces whose result has arrived, since the run began.
+        done: number of all-reduces whose result has arrived, since the run began.
     """
 
     def __init__(
@@ -80,12 +81,14 @@ class Reductions:
         self._me, self._workers = me, workers
         self._elements, self._exact = elements, exact
         self._dtype = wire if like is None else like.dtype
-        self._device = None if like is None else like.device  # None: of phantoms
+        self._device = None if like is None else like.device  # None: values are phantoms
         self._wire, self._tail = wire, tail or self._dtype
         self._share = 1 / workers if averages and self._dtype == wire else 1.0
         self._tell, self._on_ended, self._least = tell, ended, least
-        self._threads: list[CommunicationThread] = []  # the last one is that of the present group
-        self._wires: list[WireBuffer] = []  # of the last finished all-reduce and of the next
+        # the last thread belongs to the present group
+        self._threads: list[CommunicationThread] = []
+        # buffers of the last finished all-reduce and of the next one
+        self._wires: list[WireBuffer] = []
         self.done = 0
         self._pending: RealReduction | None = None
 
@@ -112,14 +115,14 @@ class Reductions:
         return met
 
     def new_sum(self) -> AccumulatedInPlace | AccumulatedInBuffer:
-        """Return an empty sum of gradients, which an all-reduce takes as it is."""
+        """Return an empty sum of gradients, which an all-reduce uses without a copy."""
         if self._device is None:
             return AccumulatedInPlace()
         sizes = [(self._elements - self._exact, self._dtype), (self._exact, self._tail)]
         return AccumulatedInBuffer(sizes, self._device)
 
     def share(self, values: torch.Tensor) -> Future[None]:
-        """Replace `values` by those of worker 0; the future is set when they arrive."""
+        """Replace `values` by worker 0's values; the future is set when they arrive."""
 
         def take(group: Group) -> None:
             buffer = self._new(len(values), values.dtype)
@@ -130,10 +133,10 @@ class Reductions:
         return self.do(take, "the initial parameters")
 
     def do(self, job: Callable[[Group], _T], what: str) -> Future[_T]:
-        """Run a job in the communication thread, all workers the same one.
+        """Run a job in the communication thread; all workers run the same job.
 
         Returns:
-            A future that is set to what the job returns.
+            A future that is set to the result of the job.
         """
         found = Future[_T](self._kernel, what)
         self._connected.do(job, found.set)
@@ -146,11 +149,12 @@ class Reductions:
         versions: Sequence[int] = (),
         digests: Digests = NOT_COMPARED,
     ) -> RealReduction:
-        """Take part in the next all-reduce; see `PeerContext.begin_all_reduce`.
+        """Join the next all-reduce; see `PeerContext.begin_all_reduce`.
 
         Args:
-            versions: of the common model at which the gradients in the value were computed.
-            digests: of this worker.
+            versions: versions of the common model at which the gradients in the value were
+                computed.
+            digests: digests of this worker.
         """
         assert self._pending is None, "the last one is not over"
         if not self._wires:
@@ -183,12 +187,12 @@ class Reductions:
         return torch.empty(elements, dtype=dtype, device=self._device)
 
     def leave(self) -> None:
-        """Take part in no more all-reduces."""
+        """Do not join any more all-reduces."""
         for thread in self._threads[-1:]:
             thread.abandon()
 
     def join(self, limit_s: float) -> None:
-        """Wait, after `leave`, until the threads of this group and of all before have ended."""
+        """Wait, after `leave`, until the threads of this and all earlier groups have ended."""
         for thread in self._threads:
             thread.join(limit_s)
 
@@ -209,7 +213,7 @@ class Reductions:
     ) -> None:
         """Send the latest result to the members that do not have it yet.
 
-        done: results that this worker has.
+        done: number of results that this worker has.
         """
         counts = self._new(self._workers, torch.int64).zero_()
         counts[self._me] = done
@@ -239,7 +243,7 @@ class Reductions:
         if self._device is None:
             total = Phantom(self._elements)
         elif self._share == 1 and not part.awaited:
-            total = wire.total(self._dtype)  # copy it before the training waits for it
+            total = wire.total(self._dtype)  # copy the sum before the training waits for it
         return _Result(wire.entries(), total, (begun, self._clock.now))
 
     def _written(self, part: RealReduction, wire: WireBuffer) -> Iterator[torch.Tensor]:
@@ -257,7 +261,7 @@ class Reductions:
         table, part.span = result.entries, result.span
         part.wire.seal()
         self.done += 1
-        self._pending = None  # not repeated if a worker is lost from now on
+        self._pending = None  # the all-reduce is not repeated if a worker is lost from now on
         part.members = sorted(table)
         part.compared = {worker: entry.digests for worker, entry in table.items()}
         part.began = max(entry.joined for entry in table.values())
@@ -284,7 +288,7 @@ class _Result(NamedTuple):
 
     Attributes:
         total: a copy of the sum, if one was made.
-        span: when the thread was at it.
+        span: times between which the thread worked on it.
     """
 
     entries: dict[int, Entry]
@@ -301,8 +305,9 @@ class RealReduction(PendingReduction):
     wire: WireBuffer
     is_finite: bool = True  # False: the value is left out of the sum
     awaited: bool = False  # True once the training waits for the result
-    span: tuple[Time, Time] = field(init=False)  # when the communication thread was at it
-    compared: dict[int, Digests] = field(init=False)  # of the members
+    # times between which the communication thread worked on it
+    span: tuple[Time, Time] = field(init=False)
+    compared: dict[int, Digests] = field(init=False)  # entries of the members
     reduced: Reduced = field(init=False)
 
     @property

@@ -1,13 +1,13 @@
 """The collectives of a script that uses torch.distributed, on the backend that it asks for.
 
-Each operation is the backend's own, Gloo's or NCCL's, with the arguments of the script's call. Here
-it is noted when a collective begins and ends, and which worker is waited for.
+Each operation is Gloo's or NCCL's own, with the arguments of the script's call. This file records
+when a collective begins and ends, and which worker is missing.
 
 Gloo does not find out whether all workers call the same collective: with different kinds it waits
 until its time-out, with different sizes its process aborts, or the result is wrong. So a small
-all-reduce of a fingerprint of the call goes before (`Check`). A script that waits for its
-collective begins it when that is over. Others begin it at once, as DistributedDataParallel does
-with the first bucket of a backward pass: then the check costs no time.
+all-reduce of a fingerprint of the call comes first (`Check`). If the script waits for its
+collective, the collective begins after the check. Otherwise it begins at once, as with
+DistributedDataParallel's first bucket of a backward pass: then the check costs no time.
 """
 
 from __future__ import annotations
@@ -38,15 +38,16 @@ from outpace.real.collective.waits import Waits
 from outpace.support.gpu_errors import is_gpu_error
 from outpace.support.units import Time, seconds
 
-_LOOK_S: Final = 0.001  # between two looks whether other workers want something
-_STORE_S: Final = 60.0  # for an answer of the store
-c10d: Any = dist.distributed_c10d  # has all options of collectives
+_LOOK_S: Final = 0.001  # seconds between two checks for requests of other workers
+_STORE_S: Final = 60.0  # seconds for an answer of the store
+c10d: Any = dist.distributed_c10d  # this class has all options of collectives
 
 
 class Observer:
-    """Is told when the collectives of a script happen, and does nothing.
+    """Is called when collectives of a script happen; this class does nothing.
 
-    Times are values of `time.monotonic_ns`, which differs between machines. Run time does not.
+    Times are values of `time.monotonic_ns`, which differs between machines; run time is nearly the
+    same on all machines.
     """
 
     @property
@@ -62,21 +63,22 @@ class Observer:
         return False
 
     def ends(self) -> None:
-        """Called when all workers have learnt, in the same collective, that the run is over."""
+        """Called when all workers have learned, in the same collective, that the run is over."""
 
     def exchanged(self, computed: int, joined: int, arrived: int) -> None:
         """Called when all buckets of a backward pass have arrived.
 
         Args:
-            computed: when this worker had handed the last bucket over, or its backward pass ended.
-            joined: run time at which the latest worker gave its last bucket to Gloo, by the
-                clock of that worker.
+            computed: when this worker had handed over the last bucket, or when its backward pass
+                ended.
+            joined: run time at which the last worker gave its last bucket to Gloo, by the clock of
+                that worker.
         """
 
     def attend(self) -> bool:
-        """Handle what other workers want of this one while it waits; False if they want nothing.
+        """Handle requests of other workers while this one waits; False if there are none.
 
-        Called again and again while the script waits for another collective than those of buckets.
+        Called repeatedly while the script waits for a collective that is not a gradient bucket.
         """
         return False
 
@@ -87,17 +89,17 @@ class Observer:
         """Called when a collective has failed. Raises RunOver if the run has ended."""
 
     def missed(self, call: Call, begun: int) -> None:
-        """The script has waited since `begun` for a worker that came to the end of the run.
+        """Handle that the script has waited since `begun` for a worker at the end of the run.
 
         Raises RunOver.
         """
 
 
 class Maximum:
-    """The maximum of each number over all workers of a group of Gloo, which has begun."""
+    """A running all-reduce with Gloo that computes the maximum of each number over all workers."""
 
     def __init__(self, group: Any, numbers: Sequence[int], timeout: timedelta) -> None:
-        self.found = torch.tensor(numbers, device="cpu")  # once it is over
+        self.found = torch.tensor(numbers, device="cpu")  # known once it is over
         options = c10d.AllreduceOptions()
         options.reduceOp, options.timeout = dist.ReduceOp.MAX, timeout
         self.work = group.allreduce([self.found], options)
@@ -109,7 +111,7 @@ class Maximum:
 class Check(Maximum):
     """The check of a call.
 
-    ended: this worker knows that the run is over.
+    ended: True if this worker knows that the run is over.
     """
 
     def __init__(self, group: Any, call: Call, *, ended: bool) -> None:
@@ -128,7 +130,7 @@ class Check(Maximum):
 
     @property
     def is_same(self) -> bool:
-        """True if all workers have made the same call. Only after the end of the check."""
+        """True if all workers have made the same call. Valid only after the end of the check."""
         return bool(self.found[0] == -self.found[1])
 
     @property
@@ -140,19 +142,19 @@ class Check(Maximum):
 class BackendCollectives(Collectives):
     """The collectives of one worker.
 
-    Tensors on GPUs go through NCCL if the script allows it and each worker has its own GPU. All
-    others go through Gloo, as does what the workers tell each other beside.
+    NCCL is used for tensors on GPUs if the script allows it and each worker has its own GPU. Gloo
+    is used for all other tensors, and for the messages among workers.
 
     Args:
-        store: through which the workers find each other.
-        host: address at which other workers reach this one.
+        store: store through which the workers find each other.
+        host: address under which other workers reach this one.
         timeout_s: longest time for which a worker waits for the others.
-        backend: as the script has named it; None: it leaves the choice to torch.
-        number: of this group, if the script makes several one after the other.
-        follows: gradient buckets are all-reduced here; see `Observer.exchanged`.
+        backend: the backend that the script has named; None: torch chooses.
+        number: number of this group, if the script makes several, one after the other.
+        follows: True: gradient buckets are all-reduced here; see `Observer.exchanged`.
 
     Raises:
-        RunError: another worker has not made its group in time.
+        RunError: if another worker has not made its group in time.
     """
 
     def __init__(
@@ -178,7 +180,7 @@ class BackendCollectives(Collectives):
         self._is_at_end = False  # see `end_run`
         shared, prefix = GroupStore(store, _STORE_S), f"waits {number}"
         self._waits = Waits(shared, prefix, rank, size)
-        self._unsettled: list[Check] = []  # this worker's part in their collectives is over
+        self._unsettled: list[Check] = []  # this worker takes no more part in their collectives
         own = dist.PrefixStore("gloo", self._store)
         try:
             self._group: Any = gloo_group(own, host, rank, size, self._limit)
@@ -191,7 +193,7 @@ class BackendCollectives(Collectives):
     # -- Collectives --------------------------------------------------------------------------
 
     def begin(self, call: Call) -> CollectiveWork:
-        if self._is_at_end:  # in what the script does while it exits
+        if self._is_at_end:  # in code of the script that runs while it exits
             raise RunOver(0)
         self.observer.begins(call)
         pending = BackendWork(self, call)
@@ -199,7 +201,7 @@ class BackendCollectives(Collectives):
         try:
             pending.begin()
         except RuntimeError as error:
-            if is_gpu_error(error):  # of this script's own computation, which is seen here
+            if is_gpu_error(error):  # called after this script's own computation
                 raise
             self.failed(call, error, pending.begun)
         if call.bucket is not None and call.bucket.is_last:
@@ -218,9 +220,9 @@ class BackendCollectives(Collectives):
         self.observer.exchanged(computed, joined, arrived)
 
     def end_run(self) -> None:
-        """Begin no more collectives: the run is over for this worker.
+        """Do not begin any more collectives, because the run is over for this worker.
 
-        Other workers may still train. For them it is over when they wait for this worker.
+        Other workers may still train. For them the run is over when they wait for this worker.
         """
         self._is_at_end = True
         self._waits.say_end()
@@ -249,17 +251,17 @@ class BackendCollectives(Collectives):
         return self._on_gpus
 
     def check(self, call: Call) -> Check | None:
-        """Begin to check a call; the other buckets of a backward pass follow its first one."""
+        """Begin to check a call; one check covers all buckets of a backward pass."""
         if call.bucket is not None and call.bucket.index > 0:
             return None
         return Check(self._group, call, ended=self.observer.has_seen_end())
 
     def settle(self, check: Check) -> None:
-        """Wait for the end of a check, when all workers have joined, and of those before it.
+        """Wait for the end of a check, when all workers have joined, and of earlier checks.
 
         Raises:
-            RunError: the workers have called different collectives.
-            RuntimeError: a worker has not joined in time.
+            RunError: if the workers have called different collectives.
+            RuntimeError: if a worker has not joined in time.
         """
         before, self._unsettled = self._unsettled, []
         for each in (*before, check):
@@ -269,7 +271,7 @@ class BackendCollectives(Collectives):
             self.observer.ends()
 
     def settle_later(self, check: Check) -> None:
-        """Settle a check without waiting: now if it is done, else with a later one."""
+        """Evaluate a check without waiting: now if it is done, else with a later check."""
         checks = [*self._unsettled, check]
         self._unsettled = [each for each in checks if not each.is_completed()]
         for each in checks:
@@ -283,10 +285,10 @@ class BackendCollectives(Collectives):
             raise RunError(message)
 
     def probe_group(self) -> Group:
-        """Return another group of the same workers, in which no collective of the script travels.
+        """Return another group of the same workers that carries no collective of the script.
 
         Raises:
-            RuntimeError: another worker has not made its group in time.
+            RuntimeError: if another worker has not made its group in time.
         """
         settings = GroupSettings(self._store, self._host, "gloo", limit=self._limit)
         return Group(settings, "probe", range(self.size), self.rank)
@@ -296,7 +298,8 @@ class BackendCollectives(Collectives):
     def _begin_agreeing(self) -> None:
         """Begin to find out when all workers have joined, and whether one knows of the end.
 
-        A small all-reduce follows that of the last bucket, and ends at nearly the same time.
+        A small all-reduce follows the all-reduce of the last bucket, and ends at nearly the same
+        time.
         """
         mine = self.observer.now, int(self.observer.has_seen_end())
         self._agreed = Maximum(self._group, mine, self._limit)
@@ -322,7 +325,7 @@ class BackendCollectives(Collectives):
             self.observer.waited(call, begun, time.monotonic_ns())
 
     def failed(self, call: Call, error: Exception, begun: int) -> None:
-        """Raise RunOver if the run is over, else RunError with what went wrong."""
+        """Raise RunOver if the run is over, else a RunError about the failure."""
         waited_s = seconds(Time(time.monotonic_ns() - begun))
         if self._waits.has_another_ended():
             self._is_at_end = True
@@ -340,7 +343,7 @@ class BackendWork(CollectiveWork):
         super().__init__(call.outputs)
         self._owner, self.call = owner, call
         self.begun = time.monotonic_ns()
-        self._check: Check | None = None  # to be settled
+        self._check: Check | None = None  # the check that is not evaluated yet
         self._work: Any = None
         self._is_over = False
 
@@ -359,7 +362,7 @@ class BackendWork(CollectiveWork):
             self._attend(self)
             self._work.wait()
             for tensor in self.call.outputs[:1]:
-                if tensor.is_cuda:  # NCCL's work is only queued so far
+                if tensor.is_cuda:  # NCCL has only queued the work so far
                     torch.cuda.current_stream(tensor.device).synchronize()
         except RuntimeError as error:
             self._owner.failed(self.call, error, self.begun)
@@ -368,7 +371,7 @@ class BackendWork(CollectiveWork):
         return True
 
     def _settle(self) -> None:
-        """Settle the check. The end of a rooted collective does not wait for all workers."""
+        """Evaluate the check of the call, or later if a rooted collective ends before the check."""
         check, self._check = self._check, None
         if check is None:
             return
@@ -382,7 +385,7 @@ class BackendWork(CollectiveWork):
         self._owner.settle(check)
 
     def _attend(self, *works: Check | BackendWork) -> None:
-        """Do what other workers want until one of these is done."""
+        """Handle requests of other workers until one of these is done."""
         if self.call.bucket is None:
             observer = self._owner.observer
             while not any(work.is_completed() for work in works) and observer.attend():
@@ -393,6 +396,6 @@ class BackendWork(CollectiveWork):
 
     def get_future(self) -> torch.futures.Future[Any]:
         if not self._owner.follows:
-            self.wait()  # where it is seen that the script waits
+            self.wait()  # here it is known that the script waits
         found: torch.futures.Future[Any] = self._work.get_future()
         return found

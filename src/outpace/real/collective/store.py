@@ -1,8 +1,8 @@
-"""The store through which the members of a group find each other, as torch.distributed wants it.
+"""The store through which the members of a group find each other, with torch's interface.
 
 Each request is a message to the coordinator, over an authenticated connection (`hosted_store`
-answers it there). A group is formed beside the training, whose thread may be computing, so the
-thread that asks waits for the answer itself.
+answers it there). A group is formed in parallel with the training, whose thread may be computing.
+So the thread that asks also waits for the answer.
 """
 
 from __future__ import annotations
@@ -29,17 +29,17 @@ if TYPE_CHECKING:
 
 _NAME: Final = "the store of the groups"
 _CLOSED: Final = "the connection to the store is closed"
-_LOOK_S: Final = 0.05  # between two looks whether the connection is closed here
-_FIRST_PAUSE_S: Final = 0.001  # before a key that is missing is asked for again
+_LOOK_S: Final = 0.05  # seconds between two checks whether the connection is closed here
+_FIRST_PAUSE_S: Final = 0.001  # seconds before a missing key is asked for again
 _LONGEST_PAUSE_S: Final = 0.1
 
 
 class StoreConnection:
     """A worker's connection to the store of its run, made when it is first needed.
 
-    Any thread may use it; one of them at a time sends a request and waits for the answer.
+    Any thread may use it; only one thread at a time sends a request and waits for the answer.
 
-    link: of the worker.
+    link: link of the worker.
     """
 
     def __init__(self, link: CoordinatorLink) -> None:
@@ -48,9 +48,9 @@ class StoreConnection:
         self._transport: Transport | None = None
         self._caller: Caller | None = None
         self._numbers = itertools.count()
-        self._answer: StoreAnswer | None = None  # the last one
+        self._answer: StoreAnswer | None = None  # number of the last request
         self._lock = threading.Lock()
-        self._over = ""  # why no more requests are answered
+        self._over = ""  # reason why no more requests are answered
         self._closing = False
 
     def ask(
@@ -61,13 +61,13 @@ class StoreConnection:
         value: bytes = b"",
         amount: int = 0,
     ) -> StoreAnswer | None:
-        """Return the answer to a request; None if it does not come in time.
+        """Return the answer to a request; None if it does not arrive in time.
 
-        The end of a connection ends its requests at once. A connection that was never there is
-        tried again and again, and its requests wait until their limit or `close`.
+        The end of a connection ends its requests at once. If there was no connection yet, it is
+        tried repeatedly, and requests wait until their limit or `close`.
 
         Raises:
-            RuntimeError: the connection cannot be made, or has ended.
+            RuntimeError: if the connection cannot be made, or has ended.
         """
         with self._lock:
             request = AskStore(next(self._numbers), operation, list(keys), value, amount)
@@ -95,7 +95,7 @@ class StoreConnection:
         raise RuntimeError(_CLOSED)
 
     def close(self) -> None:
-        """End the connection, if there is one; requests that wait raise RuntimeError."""
+        """End the connection, if there is one; waiting requests raise RuntimeError."""
         self._closing = True
         with self._lock:
             self._over = self._over or _CLOSED
@@ -118,9 +118,9 @@ class StoreConnection:
 
 
 class GroupStore(Store):
-    """A torch.distributed store. Keep a reference to it: torch keeps none to its Python part.
+    """A torch.distributed store. Keep a reference to it: torch does not keep its Python part.
 
-    Its methods are those of `torch.distributed.Store`, and raise RuntimeError if there is no answer
+    It has the methods of `torch.distributed.Store`, which raise RuntimeError if there is no answer
     in time, or the connection has ended.
 
     Args:

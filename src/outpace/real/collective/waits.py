@@ -1,8 +1,8 @@
-"""Says which workers wait in which collective of a script: in a warning, and in an error.
+"""Says which workers wait in which collective of a script, in warnings and errors.
 
-A worker that waits for more than a second writes into the store of the run which collective it
-waits in. If it waits for half a minute, it warns of the workers that have not joined, long before
-the time-out of the group, which is 30 minutes unless the script sets one.
+A worker that waits for more than a second writes into the store of the run in which collective it
+waits. After half a minute, it warns about the workers that have not joined. The time-out of the
+group comes much later: after 30 minutes, unless the script sets one.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ import msgspec
 from outpace.engine.distributed.call import REMEDY, Call, difference
 
 _LOOK_S: Final = 1.0
-_ANSWERS_S: Final = 3.0  # for other workers to publish what they wait in
+_ANSWERS_S: Final = 3.0  # seconds for other workers to publish in what they wait
 _ASK_S: Final = 0.05
-_WARN_S: Final = 30.0  # of waiting
-_WAITS, _CALLED = "waits in", "called"  # what a worker tells
+_WARN_S: Final = 30.0  # seconds of waiting
+_WAITS, _CALLED = "waits in", "called"  # data that a worker publishes
 
 
 class PublishedCall(msgspec.Struct):
-    """What a worker lets the others know of its call; see `Signature`."""
+    """Data that a worker publishes about its call; see `Signature`."""
 
     number: int
     kind: str
@@ -41,8 +41,8 @@ class Waits:
     """The collectives that this worker has begun and has not waited for.
 
     Args:
-        store: of the run.
-        prefix: of the keys in the store.
+        store: store of the run.
+        prefix: prefix of the keys in the store.
     """
 
     def __init__(self, store: Any, prefix: str, rank: int, size: int) -> None:
@@ -63,7 +63,7 @@ class Waits:
         self._open.pop(call.number, None)
 
     def say_end(self) -> None:
-        """Let the other workers know that this one has come to the end of the run."""
+        """Publish that this worker is at the end of the run."""
         with contextlib.suppress(RuntimeError):  # the store is closed: all have ended
             self._store.set(f"{self._prefix} end", b"")
 
@@ -75,7 +75,7 @@ class Waits:
             return False
 
     def close(self) -> None:
-        """Stop looking for long waits."""
+        """Stop checking for long waits."""
         self._closing.set()
 
     def _look(self) -> None:
@@ -95,7 +95,7 @@ class Waits:
                         print(f"outpace: {text}", file=sys.stderr, flush=True)  # noqa: T201
 
     def warning(self, call: Call, waited_s: float) -> str:
-        """Return what to say about a long wait; empty if a worker of a lower rank says it."""
+        """Return a warning about a long wait; empty if a worker of a lower rank warns."""
         try:
             others = self._published_by_others(call)
         except RuntimeError:  # the run is over
@@ -105,7 +105,7 @@ class Waits:
         return where and f"worker-{self._rank} has waited {waited_s:.0f} s in {call}; {where}"
 
     def publish(self, call: Call) -> None:
-        """Let the other workers know that this one waits in a collective."""
+        """Publish that this worker waits in a collective."""
         if self._published != call.number:
             self._published = call.number
             self._tell(_WAITS, call)
@@ -113,7 +113,8 @@ class Waits:
     def differing(self, call: Call) -> str:
         """Return the message about workers that have called different collectives.
 
-        All workers whose calls differ ask for it; those that do not within seconds are missing.
+        All workers whose calls differ call this; workers that do not call it within seconds count
+        as missing.
         """
         self._tell(_CALLED, call)
         others = self._answers(lambda: self._told(_CALLED))
@@ -124,7 +125,7 @@ class Waits:
         return f"a collective differs between workers: {found}: {REMEDY}"
 
     def _answers(self, ask: Callable[[], dict[int, PublishedCall]]) -> dict[int, PublishedCall]:
-        """Return what the other workers tell within some seconds, or once all have."""
+        """Return the texts of the other workers after some seconds, or once all have answered."""
         found: dict[int, PublishedCall] = {}
         until = time.monotonic() + _ANSWERS_S
         with contextlib.suppress(RuntimeError):  # the store is closed
@@ -136,7 +137,7 @@ class Waits:
         return found
 
     def _published_by_others(self, call: Call) -> dict[int, PublishedCall]:
-        """Return what workers have published that wait in this collective or in a later one."""
+        """Return the data of workers that wait in this collective or in a later one."""
         told = self._told(_WAITS)
         return {rank: known for rank, known in told.items() if known.number >= call.number}
 
@@ -146,7 +147,7 @@ class Waits:
             self._store.set(f"{self._prefix} {topic} {self._rank}", msgspec.json.encode(told))
 
     def _told(self, topic: str) -> dict[int, PublishedCall]:
-        """Return what the other workers have told, by rank."""
+        """Return the data that the other workers have published, by rank."""
         keys = {rank: f"{self._prefix} {topic} {rank}" for rank in self._others}
         return {
             rank: msgspec.json.decode(self._store.get(key), type=PublishedCall)
@@ -157,7 +158,7 @@ class Waits:
     def explained(self, call: Call, waited_s: float, error: Exception) -> str:
         """Return the message about a collective that has failed.
 
-        The other workers have some seconds to publish in which they wait.
+        The other workers have some seconds to publish in which collective they wait.
         """
         self.publish(call)
         where = self._elsewhere(call, self._answers(lambda: self._published_by_others(call)))
@@ -167,7 +168,7 @@ class Waits:
         return f"{found}; {where}: {REMEDY}, or give init_process_group a longer timeout"
 
     def _elsewhere(self, call: Call, others: Mapping[int, PublishedCall]) -> str:
-        """Return which workers wait in another collective or in none; empty if none does."""
+        """Return text about workers that wait in another collective or in none, or empty text."""
         found = [
             f"worker-{rank} waits in {known}"
             for rank, known in sorted(others.items())

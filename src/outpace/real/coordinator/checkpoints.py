@@ -1,9 +1,9 @@
-"""From the order to save the parts of a checkpoint to the complete one, with and without servers.
+"""Takes checkpoints, from the orders to save parts to the complete one, with or without servers.
 
-No process waits for a checkpoint. Each one that has a part takes its state between two steps of its
-work and writes it beside it. `sync.checkpoint.planner` decides when a part is asked for, and what
-follows when one is missed or its process is lost. What is saved is different with servers
-(`shards_and_scripts`) and without (`peer_models`).
+No process waits for a checkpoint. Each process with a part takes its state between two steps of its
+work, and writes the state in parallel with its work. `sync.checkpoint.planner` decides when a part
+is requested, and what follows when a part is missed or its process is lost. The saved data are
+different with servers (`shards_and_scripts`) and without (`peer_models`).
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ from outpace.sync.checkpoint.planner import (
 from outpace.sync.messages import WireMessage
 
 LONGEST_S: Final = 1800.0  # for two iterations of the slowest worker, and the slowest disk
-# What workers did before a part was saved has been reported by then.
+# By then, workers have reported everything that they did before a part was saved.
 REPORTED: Final = nanoseconds(1.2 * REPORT_EVERY_S)
 
 Answer = CheckpointPart | NotSaved | VersionReached
@@ -59,12 +59,12 @@ class Checkpoints:
     """The checkpoints of a run.
 
     Args:
-        content: what its processes save.
-        beside: runs long jobs in a thread of its own.
-        kept: is told what scripts keep, for processes that take the place of others.
+        content: the data that its processes save.
+        beside: runs long jobs in a separate thread.
+        kept: receives the states of scripts, for processes that replace others.
 
     Attributes:
-        unrepeatable: workers whose scripts begin anew when the run is resumed.
+        unrepeatable: workers whose scripts begin from their start when the run is resumed.
     """
 
     def __init__(
@@ -82,21 +82,21 @@ class Checkpoints:
         self._keeper, self._complete = saving.keeper, saving.complete
         self._planner, self._kept = content.planner, kept
         self._open: OpenCheckpoint | None = None
-        self._version = 0 if run.resume is None else run.resume.updates  # the last known one
+        self._version = 0 if run.resume is None else run.resume.updates  # the last known clock
         self._has_begun = self._is_over = False
         self.unrepeatable: set[int] = set()
 
     # -- when --------------------------------------------------------------------
 
     def save_start(self) -> None:
-        """Save the processes as they begin, before the order to start, which must follow at once.
+        """Save the processes at their beginning, directly before the order to start.
 
-        So a run that begins always has a checkpoint.
+        So a run that has begun always has a checkpoint.
         """
         self._begin(at_start=True)
 
     def start(self) -> None:
-        """The time of the run has begun."""
+        """Note that the time of the run has begun."""
         self._has_begun = True
         if self._settings.every_s is not None:
             self._kernel.spawn(self._every(self._settings.every_s), "checkpoints", daemon=True)
@@ -104,7 +104,7 @@ class Checkpoints:
             self._await_version()
 
     def relax(self) -> None:
-        """From now on save each part at once: the policy may be another than the configured."""
+        """Save each part at once from now on, because the policy may have changed."""
         self._content.relax()
 
     def save_now(self) -> None:
@@ -114,7 +114,7 @@ class Checkpoints:
             self._begin_if_due()
 
     def end(self) -> None:
-        """The training is over: complete the open checkpoint, or give it up."""
+        """Complete the open checkpoint, or give it up, because the training is over."""
         self._is_over = True
         if self._open is None:
             return
@@ -124,7 +124,7 @@ class Checkpoints:
             self._finish(self._open)
 
     def close(self) -> None:
-        """Remove what is not complete; the processes have ended, or are about to."""
+        """Remove an incomplete checkpoint; the processes have ended, or are about to."""
         self._is_over = True
         self._drop()
 
@@ -134,14 +134,14 @@ class Checkpoints:
             self.save_now()
 
     def _await_version(self) -> None:
-        """Have a process tell when it has the next version after which a checkpoint is due."""
+        """Let a process report when it has the next version for which a checkpoint is due."""
         every = self._settings.every_updates
         if every is not None and self._content.may_save:
             version = (self._version // every + 1) * every
             self._run.listener.send(self._content.teller, TakeSnapshot(0, version))
 
     def _begin_if_due(self, clock: int = 0) -> None:
-        """clock: of a process, if one is known."""
+        """Begin a checkpoint if one is due. clock: clock of a process, if known."""
         if self._may_begin:
             self._content.when_possible(partial(self._begin_if_possible, clock))
 
@@ -158,15 +158,15 @@ class Checkpoints:
 
     @property
     def waiting(self) -> Sequence[str]:
-        """The workers that have finished and wait, because their models are saved."""
+        """The workers that have finished but wait because their models must be saved."""
         return self._content.waiting
 
     def left(self, name: str, *, lost: bool = False, ended: bool = False, pushed: int = 0) -> None:
-        """Save a worker no more, if it was: it takes no more part in the training.
+        """Do not save a worker any more, because it has left the training.
 
         Args:
-            lost: its process is lost; else it has trained.
-            ended: its script has come to its end.
+            lost: True: its process is lost; False: it has finished training.
+            ended: True: its script has ended.
             pushed: iterations up to the last one that it has pushed; 0: none.
         """
         teller = self._content.teller
@@ -175,20 +175,20 @@ class Checkpoints:
             self._await_version()
 
     def began(self, name: str) -> None:
-        """Another process has taken the place of a worker: ask it for what its script keeps."""
+        """Ask the new process of a worker for the state of its script."""
         self._follow(self._planner.replace(name))
 
     # -- messages of the processes -------------------------------------------------
 
     def expected(self, name: str, message: WireMessage) -> tuple[str, int] | None:
-        """Return which block this process may send with this message."""
+        """Return dtype and elements of the block that may come with this message."""
         head = head_in(message)
         if isinstance(message, ScriptState) and head is not None and self._keeps_script(name):
             return ("uint8", head.elements) if head.elements <= MOST_REPORTED else None
         return None
 
     def _keeps_script(self, name: str) -> bool:
-        """True if the worker of this name, in a run with servers, has a script that is saved."""
+        """True if this worker, in a run with servers, has a script that is saved."""
         is_worker = bool(self._run.servers) and name in self._run.numbers
         return is_worker and name in self._content.parts
 
@@ -222,7 +222,7 @@ class Checkpoints:
             self._planner.is_due = True
             self._begin_if_due(message.clock)
         elif present is None or message.number < present.number:
-            pass  # it was given up
+            pass  # the checkpoint was given up
         elif isinstance(message, CheckpointPart):
             self._take_part(present, name, message)
         elif message.clock is not None:
@@ -250,9 +250,9 @@ class Checkpoints:
     # -- from the order to the complete checkpoint -------------------------------------
 
     def _begin(self, clock: int = 0, *, at_start: bool = False) -> None:
-        """Have the processes save their parts for a new checkpoint, if there are any.
+        """Tell the processes to save their parts for a new checkpoint, if there are any.
 
-        clock: of a process, if one is known.
+        clock: clock of a process, if one is known.
         """
         planner = self._planner
         later = self._content.later(together=at_start or planner.is_exact_next)
@@ -273,7 +273,7 @@ class Checkpoints:
         self._follow(orders)
 
     def _give_up_late(self, present: OpenCheckpoint) -> None:
-        """Give up a checkpoint of which parts are still missing: a disk may not answer."""
+        """Give up a checkpoint if parts are missing for too long: a disk may not answer."""
         if self._open is present and self._planner.is_open:
             states = {part: self._planner.state(part) for part in self._content.parts}
             missing = [part for part, state in states.items() if state is PartState.ASKED]
@@ -308,7 +308,7 @@ class Checkpoints:
         self._drop(why)
 
     def _drop(self, why: str = "") -> None:
-        """Remove what there is of the open checkpoint."""
+        """Remove the files of the open checkpoint."""
         if self._open is not None:
             self._keeper.abandon(self._open.number, why)
             self._open = None
@@ -319,7 +319,7 @@ class Checkpoints:
         self._await_version()
 
     def _has_all_parts(self, present: OpenCheckpoint) -> None:
-        """Complete a checkpoint, or take another one if this one lacks the end of a script."""
+        """Complete a checkpoint; take another one if it lacks the end of a script."""
         if self._content.lacks_end(present):
             self._planner.is_due = True
             self._drop()
@@ -333,7 +333,7 @@ class Checkpoints:
 
     def _has_mean(self, present: OpenCheckpoint, mean: Mean) -> None:
         if self._open is not present:
-            return  # it was given up
+            return  # the checkpoint was given up
         if isinstance(mean, Exception):
             self._fail(str(mean))
             return
@@ -342,7 +342,7 @@ class Checkpoints:
 
     def _finish(self, present: OpenCheckpoint) -> None:
         """Complete a checkpoint that has all its parts."""
-        if self._open is not present:  # the run has ended meanwhile
+        if self._open is not present:  # the run has ended in the meantime
             return
         self._open = None
         taken = self._content.taken(present, self._totals(present))
@@ -362,7 +362,7 @@ class Checkpoints:
         totals, numbers = Totals(), self._run.numbers
         for name, reported in self._run.totals_of.items():
             part = present.parts.get(name)
-            # Workers that were asked before the servers continued until these were saved.
+            # Workers that were asked before the servers continued until the servers were saved.
             is_older = name in numbers and present.later and name not in present.later
             totals.add(reported if part is None or is_older else part.totals)
         return totals

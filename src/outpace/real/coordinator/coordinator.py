@@ -1,18 +1,19 @@
 """The coordinator: leads a run through its phases and collects its results.
 
-It runs in the process that starts the others, also under `outpace serve`. Phases:
+It runs in the process that starts the others, even under `outpace serve`. Phases:
 
 1. All processes join.
 2. The servers get the plan and say that they can take parameters.
 3. The workers get the plan, and worker 0 gives the servers its parameters.
-4. All are ready. Each worker in turn measures the way to the servers, or all together all-reduces
-   (`real/net/probes.py`). Then the time of the run begins.
+4. All are ready. Each worker in turn measures the network to the servers, or all workers together
+   measure all-reduces (`real/net/probes.py`). Then the time of the run begins.
 5. All workers finish, or the coordinator tells them to stop because the time is over or the
    target accuracy is reached.
-6. The servers hand in the final parameters.
-7. The servers end once the workers have ended, whose scripts may run on after the training.
+6. The servers send the final parameters.
+7. The servers end once the workers have ended; scripts may continue to run after the training.
 
-Every phase but the training has a time limit. `losses` says what happens when a process is lost.
+Every phase except the training has a time limit. `losses` explains what happens when a process is
+lost.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ from outpace.support.units import Time, nanoseconds
 from outpace.sync.membership.events import TrainingBegan
 from outpace.sync.messages import WireMessage, server_name, worker_name
 
-WIND_DOWN_S: Final = 60.0  # for a worker to come to the end of its step
+WIND_DOWN_S: Final = 60.0  # seconds for a worker to reach the end of its step
 EARLY_END_S: Final = 5.0  # the same in a run that ends early
 
 
@@ -60,15 +61,15 @@ class Coordinator:
 
     Args:
         start_worker: see `Survival`.
-        origin: value of the monotonic clock when the time of the run began; None: it begins, or
-            continues at the time of `setting.resume`, with the training.
+        origin: value of the monotonic clock when the time of the run began. None: the time begins
+            with the training, at 0 or at the time of `setting.resume`.
 
     Attributes:
-        links: how each process reaches the coordinator, with keys and a number of this attempt, so
-            nothing that is left of an earlier one can be heard.
+        links: how each process reaches the coordinator, with the keys and the number of this
+            attempt, so messages of earlier attempts are not accepted.
 
     Raises:
-        ConfigError: it cannot listen at the address.
+        ConfigError: if it cannot listen at the address.
     """
 
     def __init__(
@@ -164,12 +165,12 @@ class Coordinator:
 
     @property
     def unrepeatable(self) -> Collection[int]:
-        """Workers whose scripts begin anew when the run is resumed from its last checkpoint."""
+        """Workers whose scripts would begin from their start after a resume."""
         return () if self.checkpoints is None else self.checkpoints.unrepeatable
 
     @property
     def awaited(self) -> tuple[str, list[str]]:
-        """The step that the run waits for, in words, and the processes that have not done it."""
+        """Text of the step that the run waits for, and the processes that have not done it."""
         return self.state.announced.awaited
 
     # -- the phases ------------------------------------------------------------------
@@ -178,20 +179,21 @@ class Coordinator:
         """Lead the run to its end.
 
         Raises:
-            RunError: a process failed, is lost, or did not keep a time limit.
-            ConfigError: the workers do not fit together, or one found its configuration wrong.
+            RunError: if a process failed, is lost, or exceeded a time limit.
+            ConfigError: if the workers do not fit together, or if one found an error in its
+                configuration.
         """
         self._drive(self._conduct)
 
     def wind_down(self) -> None:
-        """End the run early but in order: stop the workers and take the parameters as they are."""
+        """End the run early but in order: stop the workers and use the present parameters."""
         if self.started and not self.over:
             self.kernel.close()
             self.state.early = True
             self._drive(self._end_in_order)
 
     def end(self, reason: str) -> None:
-        """Tell the workers to stop; from now on waiting for them has a limit."""
+        """Tell the workers to stop; from now on waiting for them is limited."""
         run = self.state
         if run.stop_reason is None:
             run.stop_reason = reason
@@ -215,7 +217,7 @@ class Coordinator:
         )
 
     def close(self) -> None:
-        """Close the connections, and what is still open."""
+        """Close the connections and the files that are still open."""
         self.kernel.close()
         if self.checkpoints is not None:
             self.checkpoints.close()
@@ -232,7 +234,7 @@ class Coordinator:
             self.state.announced.add(name, message)
 
     def _drive(self, phases: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        self.kernel.catch_up()  # limits count from now
+        self.kernel.catch_up()  # time limits count from now
         self.kernel.spawn(phases(), "the coordinator")
         try:
             with self.clock.interruptible():
@@ -262,18 +264,18 @@ class Coordinator:
             self.checkpoints.start()
         await self._finish(self.workers, WIND_DOWN_S, or_left=True)
         await self._hand_in(WIND_DOWN_S)
-        if self.checkpoints is not None:  # some workers may wait, to be saved
+        if self.checkpoints is not None:  # some workers may wait until they are saved
             for name in self.state.awaited(self.checkpoints.waiting):
                 self.listener.send(name, StopRun("the run is over"))
         self.state.stop_reason = None
-        # After the training scripts take what time they need, for example to save the servers'
-        # optimizer state. A time or an accuracy that ends the run then sets no limit.
+        # After the training scripts have no time limit, for example to save the servers' optimizer
+        # state. Then a time or an accuracy that ends the run sets no limit either.
         await self._finish(self.workers, limit_s=None)
         await self._end_servers(WIND_DOWN_S)
         self.over = True
 
     def _begin_time(self) -> Time:
-        """Let the time of the run begin, unless it has; return it."""
+        """Let the time of the run begin, unless it has begun; return the time."""
         if self._origin is None:
             begin = 0 if self._resume is None else self._resume.now
             self.clock.origin += self.kernel.now - begin
@@ -282,7 +284,8 @@ class Coordinator:
 
     async def _end_in_order(self) -> None:
         self.end("the run ends early")
-        with contextlib.suppress(RunError):  # a worker still in its step is left behind
+        # the run does not wait for a worker that is still in its step
+        with contextlib.suppress(RunError):
             await self._finish(self.workers, EARLY_END_S)
         await self._hand_in(EARLY_END_S)
         await self._end_servers(EARLY_END_S)
@@ -291,10 +294,10 @@ class Coordinator:
     async def _finish(
         self, names: list[str], limit_s: float | None, *, or_left: bool = False
     ) -> None:
-        """Wait until these have finished; the limit counts from when the run is to end.
+        """Wait until these have finished; the limit counts from the time when the run must end.
 
-        limit_s: None: no limit, apart from processes that are lost.
-        or_left: workers that take no more part in the training need not have finished.
+        limit_s: None: no limit, except for lost processes. or_left: True: workers that have left
+        the training need not have finished.
         """
         since: Time | None = None
         announced = self.state.announced
@@ -316,7 +319,7 @@ class Coordinator:
         since = self.kernel.now
         while self.servers and self.snapshots.final is None:
             if self.state.awaited(self.servers) != self.servers:
-                break  # one of them cannot hand in anything
+                break  # one of the servers cannot send its parameters
             await self.state.announced.next(limit_s, since, "hand in its parameters", self.servers)
 
     async def _end_servers(self, limit_s: float) -> None:

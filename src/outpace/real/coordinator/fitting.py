@@ -1,4 +1,4 @@
-"""Fit a run-time model during a run, in a process of its own with low priority."""
+"""Fits a run-time model during a run, in a separate process with low priority."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NICE: Final = 10
 
 
 class BackgroundFitting:
-    """Each fit has a process, which ends with the fit or by `close`."""
+    """Runs each fit in a process, which ends with the fit or by `close`."""
 
     def __init__(self, kind: str, seed: int, ordered: bool | None = None) -> None:
         self.model: Model | None = None
@@ -33,7 +33,7 @@ class BackgroundFitting:
         if not self._child.pipe.poll():
             return False
         try:
-            found = pickle.loads(self._child.pipe.recv_bytes())  # of our own process
+            found = pickle.loads(self._child.pipe.recv_bytes())  # a message of our own process
         except EOFError:
             raise RunError(
                 f"the process that fitted the {self._kind} model ended before it was done"
@@ -46,7 +46,7 @@ class BackgroundFitting:
         return True
 
     def close(self) -> None:
-        """End a fit that is under way. Idempotent."""
+        """End a running fit. Idempotent."""
         if self._child is not None:
             self._child.end()
             self._child.close()

@@ -1,8 +1,9 @@
 """The store of a run: keys and values through which its workers form process groups.
 
-The rendezvous of torch.distributed, over the authenticated connections of the run instead of a
-TCPStore, which any process that reaches its port may read, overwrite, and fill. What workers may
-store is bounded. Each request is answered at once: a worker that waits for a key asks again.
+It is the rendezvous of torch.distributed. It uses the authenticated connections of the run, not a
+TCPStore, because every process that reaches the port of a TCPStore can read, overwrite and fill it.
+The size of the content is limited. Each request is answered at once: a worker that waits for a key
+asks again.
 """
 
 from __future__ import annotations
@@ -14,20 +15,20 @@ from outpace.real.net.peer_messages import AskStore, StoreAnswer
 from outpace.real.net.transport import Handlers, Listener, Transport
 from outpace.sync.messages import WireMessage
 
-MOST_BYTES: Final = 256 << 20  # of all entries
-_ENTRY_BYTES: Final = 128  # of an entry, beside its key and value
+MOST_BYTES: Final = 256 << 20  # largest number of bytes of all entries
+_ENTRY_BYTES: Final = 128  # bytes of an entry in addition to its key and value
 _MOST_SUM: Final = 1 << 62
 
 
 class KeyValues:
-    """The content of the store. A request that is not acceptable changes nothing."""
+    """The content of the store. An unacceptable request changes nothing."""
 
     def __init__(self) -> None:
         self._values: dict[str, bytes] = {}
         self._size_bytes = 0
 
     def answer(self, ask: WireMessage) -> StoreAnswer | str:
-        """Return the answer to a message of a worker, or why it is not acceptable."""
+        """Return the answer to a message of a worker, or why the message is not acceptable."""
         if not isinstance(ask, AskStore):
             return f"{type(ask).__name__} is not for the store"
         found = [self._values[key] for key in ask.keys if key in self._values]
@@ -66,7 +67,7 @@ class HostedStore:
         keys: public keys of the processes.
 
     Raises:
-        ConfigError: it cannot listen there.
+        ConfigError: if it cannot listen there.
     """
 
     def __init__(
@@ -76,7 +77,7 @@ class HostedStore:
         self._listener: Listener = transport.listen(
             address,
             {name: keys[name] for name in workers},
-            # The keys of a worker that is gone stay: others may need them.
+            # The keys of a worker that has left remain, because others may need them.
             Handlers(lambda name, message: None, self._take, lambda name: None),
         )
         self.endpoint = self._listener.endpoint

@@ -1,11 +1,11 @@
-"""Handles processes of the run that die or can no longer be reached.
+"""Handles processes of the run that die or cannot be reached any more.
 
-A loss is known in three ways: the launcher says that the process has ended, its connection to the
-coordinator is gone, or, for a server, a worker has lost the connection to it. The run does not end
-at once: a message that says what went wrong may still be on its way, and a more direct report may
-follow, which then names the cause. A server that this process still hears a lease after a worker
-has lost it is there: then it is the worker that is lost. Once a run has started, `on_worker_loss`
-says what happens when a worker is lost.
+A loss becomes known in three ways: the launcher reports that the process has ended, its connection
+to the coordinator has ended, or, for a server, a worker has lost the connection to it. The run does
+not end at once: a message about the error may still arrive, and a more direct report may follow,
+which then names the cause. If a server is still connected to this process one lease after a worker
+has lost it, the server exists: then the worker counts as lost. Once a run has started,
+`on_worker_loss` says what happens when a worker is lost.
 """
 
 from __future__ import annotations
@@ -23,16 +23,16 @@ from outpace.support.processes.forking import has_exited
 from outpace.support.units import Time, nanoseconds
 from outpace.sync.membership.events import Finished, Loss
 
-_LAST_WORDS_S: Final = 0.5  # for messages that a process sent before it died
-_LONGEST_LAST_WORDS_S: Final = 10.0  # while messages are unread
+_LAST_WORDS_S: Final = 0.5  # seconds for messages that a process sent before it died
+_LONGEST_LAST_WORDS_S: Final = 10.0  # seconds to wait while messages are unread
 _LOOK_AGAIN_S: Final = 0.02
 _BEFORE: Final = " before it was done"
 
 
 class Losses:
-    """The losses and failures of the processes of a run, until it is decided what follows.
+    """The losses and failures of the processes of a run, until their consequences are decided.
 
-    survival: decides it.
+    survival: decides about the consequences.
     """
 
     def __init__(self, run: RunState, survival: Survival) -> None:
@@ -62,7 +62,7 @@ class Losses:
         self._lose(name, Known.SILENT, how)
 
     def process_ended(self, name: str, how: str) -> None:
-        """Take the launcher's report that this process has ended."""
+        """Handle the launcher's report that this process has ended."""
         if self._survival.is_replaced(name):
             return
         if self._run.table.role(name).has_finished:
@@ -77,13 +77,13 @@ class Losses:
         return self._suspects.setdefault(name, Suspect())
 
     def _report(self, worker: str, server: str) -> None:
-        """A worker ends because it has lost the connection to a server."""
+        """Note that a worker ends because it has lost the connection to a server."""
         self._reporters.setdefault(server, []).append(worker)
         self._lose(server, Known.REPORTED, f"is lost: {worker} lost the connection to it")
         self._kernel.call_at(self._kernel.now + nanoseconds(self._lease_s), self._doubt, server)
 
     def _doubt(self, server: str) -> None:
-        """If a server that workers have lost is still connected here, they are lost, not it."""
+        """If a server is still connected here, count the workers that have lost it as lost."""
         if self._run.early or not self._is_doubtful(server):
             return
         del self._suspects[server]
@@ -99,7 +99,7 @@ class Losses:
         return is_reported and name in self._run.listener.peers
 
     def _lose(self, name: str, known: Known, how: str) -> None:
-        """Have it decided what follows, unless the loss is known as directly or does not matter."""
+        """Start the decision about a loss, unless it is known as directly or does not matter."""
         role, suspect, now = self._run.table.role(name), self._suspect(name), self._kernel.now
         if role.has_finished or role.has_left or suspect.has_failed or suspect.known <= known:
             return
@@ -114,7 +114,7 @@ class Losses:
 
     @property
     def _undecided(self) -> list[str]:
-        """The lost processes about which no decision has been made, the best known first."""
+        """Return the lost processes without a decision, the most directly known first."""
         names = [
             name
             for name, suspect in self._suspects.items()
@@ -123,7 +123,7 @@ class Losses:
         return sorted(names, key=lambda name: self._suspects[name].known)
 
     def _decide(self, until: Time) -> None:
-        """Have it decided what follows, once no message of the lost processes is unread."""
+        """Start the decision once no message of the lost processes is unread."""
         names, now = self._undecided, self._kernel.now
         if not names:
             return
@@ -142,8 +142,8 @@ class Losses:
     def _may_still_be_heard(self, lost: Collection[str]) -> bool:
         """True if messages are unread: this process may have been busy computing.
 
-        All that a connection brought is there once its end is known. The launcher's report of an
-        end says how the process ended, and may be later than that of its connection.
+        When the end of a connection is known, all its messages have arrived. The launcher's report
+        says how the process ended, and may come later than the end of the connection.
         """
         ended = {name for name in lost if self._suspects[name].known is Known.ENDED}
         listener, launcher = self._run.listener, self._run.launcher

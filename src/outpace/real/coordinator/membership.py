@@ -1,8 +1,8 @@
 """Decides which workers form the group of the next all-reduces.
 
-A worker that leaves in order is missed only when the others wait for it: then the remaining workers
-form a group without it. When one is lost while the run ends, the others do so at once. A worker
-that is still there and does not enter an all-reduce in time ends the run.
+When a worker leaves in order, the others form a group without it as soon as they wait for it. When
+a worker is lost while the run ends, the others form such a group at once. A worker that is present
+but does not join an all-reduce in time ends the run.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from outpace.sync.messages import Leave, WireMessage
 
 Tell: TypeAlias = Callable[[str, WireMessage], None]
 
-_FIND_OUT_S: Final = 30.0  # for the coordinator to learn which worker is lost
+_FIND_OUT_S: Final = 30.0  # seconds for the coordinator to learn which worker is lost
 
 
 def end_if_still(kernel: Kernel, still: Callable[[], bool], why: str) -> None:
-    """End the run with this error if `still()` once a lost worker would be known."""
+    """End the run with this error if `still()` is true when a lost worker would be known."""
 
     def decide(_: object) -> None:
         if still():
@@ -33,15 +33,15 @@ def end_if_still(kernel: Kernel, still: Callable[[], bool], why: str) -> None:
 
 
 class Membership:
-    """The group of all workers that are still there.
+    """The group of all workers that are still in the run.
 
     Args:
-        timeout_s: for all of them to enter an all-reduce.
+        timeout_s: seconds in which all of them must join an all-reduce.
         tell: sends a message to a worker.
         first: number of the first all-reduce.
 
     Attributes:
-        here: the workers that still take part.
+        here: the workers that are still in the run.
     """
 
     def __init__(
@@ -56,17 +56,19 @@ class Membership:
         self.here = list(workers)
         self._numbers = {name: number for number, name in enumerate(self.here)}
         self._entered = dict.fromkeys(self.here, first)  # all-reduces
-        self._generation, self._broken = 0, -1  # of groups: the newest, and the last that broke
+        # generations of groups: the newest, and the last one that broke
+        self._generation, self._broken = 0, -1
         self._group = self.here
-        self._alarm: Alarm | None = None  # for the workers that have not entered the newest one
+        # deadline of the workers that have not joined the newest all-reduce
+        self._alarm: Alarm | None = None
 
     @property
     def averages(self) -> int:
-        """All-reduces that a worker has entered since the run began."""
+        """Number of all-reduces that a worker has joined since the run began."""
         return max(self._entered.values())
 
     def when_idle(self, action: Callable[[], None]) -> None:
-        """Call this when no average of two is under way: at once."""
+        """Call this when no average of two is running: at once."""
         action()
 
     def take(self, name: str, message: WireMessage) -> bool:
@@ -86,7 +88,7 @@ class Membership:
         return True
 
     def lose(self, name: str) -> None:
-        """This worker is gone without having left."""
+        """Note that a worker is lost without having left."""
         self._remove(name)
         self._regroup()
 
@@ -94,7 +96,8 @@ class Membership:
         self.here = [other for other in self.here if other != name]
 
     def _enter(self, name: str, number: int) -> None:
-        # A worker that enters the next one has the result of the last, so all had entered that.
+        # A worker that joins the next all-reduce has the result of the last one, so all had joined
+        # that.
         if number >= max(self._entered.values()):
             if self._alarm is not None:
                 self._kernel.call_off(self._alarm)
@@ -111,7 +114,7 @@ class Membership:
             self._regroup()
 
     def _regroup(self) -> bool:
-        """Form a group of the workers that are here; True if there was one to form."""
+        """Form a group of the workers in the run; True if there was one to form."""
         here = self.here
         if here == self._group or not here:
             return False

@@ -1,4 +1,4 @@
-"""A checkpoint that is being taken, and checks of what processes say of its parts."""
+"""A checkpoint that is being taken, and checks of the reports of processes about its parts."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from outpace.errors import ProtocolError
 from outpace.real.net.checkpoint_messages import MOST_CLOCK, CheckpointPart
 from outpace.record.checkpoints import Part, ShardRecord
 
-Mean: TypeAlias = tuple[ShardRecord, Part] | Exception  # of models, or why it cannot be written
+# the mean of models, or why it cannot be written
+Mean: TypeAlias = tuple[ShardRecord, Part] | Exception
 
 
 @dataclass(eq=False)
@@ -19,11 +20,12 @@ class OpenCheckpoint:
     """A checkpoint that is being taken.
 
     Attributes:
-        at_start: it was begun before the time of the run.
-        later: parts that were to be asked for once the others had answered.
-        common: the worker that saves the model that all have; empty: none does.
-        parts: what each process has said of its part, whose files are on the disk.
-        mean: of models that differ, once it is written.
+        at_start: True if the checkpoint was begun before the time of the run began.
+        later: parts that are requested after the other parts have arrived.
+        common: the worker that saves the model that all workers have; empty: there is no such
+            worker.
+        parts: the report of each process whose files are on the disk.
+        mean: the mean of models that differ, after it was written; otherwise None.
     """
 
     number: int
@@ -36,13 +38,13 @@ class OpenCheckpoint:
 
 
 def workers_in(present: OpenCheckpoint, numbers: Mapping[str, int]) -> dict[int, CheckpointPart]:
-    """Return the parts of workers, by worker. numbers: of all workers, by name."""
+    """Return the parts of workers, by worker. numbers: numbers of all workers, by name."""
     found = {numbers[name]: part for name, part in present.parts.items() if name in numbers}
     return dict(sorted(found.items()))
 
 
 def require_possible(saved: CheckpointPart) -> None:
-    """Raise ProtocolError if what a process says of its part cannot be in the index of a run."""
+    """Raise ProtocolError if a process's report about its part cannot be in the index of a run."""
     for record in (saved.shard, saved.own):
         if record is not None:
             marks = (1 + n for n in record.watermarks)

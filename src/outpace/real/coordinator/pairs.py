@@ -1,14 +1,14 @@
 """Draws the two workers that average next in a run of gossip.
 
-A worker that asks is given a partner, drawn as in virtual time from the workers that are still
-there. Both are told to start once both are free, first come, first served. Each says when it has
-ended its part, which frees it, so an average waits for its two workers only.
+A worker that asks is given a partner, drawn as in virtual time from the workers that are still in
+the run. Both are told to start once both are free, in the order of requests. Each worker reports
+when it has ended its part, and is then free. So an average waits only for its two workers.
 
-If one of the two goes in between, the other is told to give the average up, unless it has ended;
-if the other had asked for it, it asks again. Between workers that stay, or leave in order, an
-average comes about on both sides or on neither (see `exchanges`). If a worker is lost in the
-middle of one, only one side may have its half of it, never twice: at most half of one difference
-is lost, besides what the lost worker had.
+If one of the two leaves in between, the other is told to give up the average, unless it has ended;
+if the other had asked for it, it asks again. If no worker is lost, an average takes place on both
+sides or on neither (see `exchanges`). If a worker is lost in the middle of an average, only one
+side may have added its half of the difference, but never twice: so at most half of one difference
+is lost, besides the lost worker's own parameters.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from outpace.sync.peers.gossip import Pairing
 
 
 class Pairs:
-    """The averages of two.
+    """The averages of two workers.
 
     tell: sends a message to a worker. first: number of the first average.
     """
@@ -43,13 +43,13 @@ class Pairs:
 
     @property
     def averages(self) -> int:
-        """Averages that have begun since the run began."""
+        """Number of averages that have begun since the run began."""
         return self._pairing.count
 
     def when_idle(self, action: Callable[[], None]) -> None:
-        """Call this as soon as no average is under way; until then none begins.
+        """Call this as soon as no average is running; until then none begins.
 
-        What is sent to workers in `action` reaches them after an average that has changed both
+        Messages that `action` sends to workers arrive after an average that has changed both
         models, and before the next one.
         """
         self._when_idle.append(action)
@@ -71,7 +71,7 @@ class Pairs:
             left, why = len(pairing.here), f"{name} cannot reach {message.reason}"
             if message.average is not None:
                 end_if_still(self._kernel, lambda: pairing.busy.get(worker) == message.average, why)
-            else:  # while it connects to the others
+            else:  # while the worker connects to the others
                 end_if_still(self._kernel, lambda: len(pairing.here) == left, why)
         elif isinstance(message, Leave):
             self.lose(name)
@@ -80,7 +80,7 @@ class Pairs:
         return True
 
     def lose(self, name: str) -> None:
-        """This worker has left or is gone: it takes part in no further average."""
+        """Note that a worker has left or is lost, and takes part in no further average."""
         worker, busy = self._names.index(name), self._pairing.busy
         self._pairing.waiting.pop(worker, None)
         number = busy.pop(worker, None)

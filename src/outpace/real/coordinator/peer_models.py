@@ -1,9 +1,9 @@
-"""What is saved of a run without servers: the models (`real.node.worker_saver`).
+"""The saved data of a run without servers: the models (`real.node.worker_saver`).
 
-Where workers average by all-reduces, all save at the same number of results. One of them saves the
-model that all have, and each what it has beside it. With models that differ
-(`PeerStrategy.saved_apart`) all save at once, when no average of two is under way; then their
-models are read back here, and the mean of them is saved.
+If workers average by all-reduces, all save at the same number of results. One worker saves the
+common model, and each worker saves its state in addition to that model. If models differ
+(`PeerStrategy.saved_apart`), all workers save at once when no average of two is running; then this
+process reads their models, and saves their mean.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from outpace.sync.checkpoint.planner import CutPlanner, Order
 from outpace.sync.checkpoint.workers import common_state
 from outpace.sync.messages import worker_name
 
-_AHEAD: Final = 1  # results of all-reduces
+_AHEAD: Final = 1  # number of all-reduce results
 _COMMON: Final = COMMON + SUFFIX
 
 
@@ -39,17 +39,17 @@ class Groups(Protocol):
 
     @property
     def averages(self) -> int:
-        """Averages that have begun since the run began."""
+        """Number of averages that have begun since the run began."""
 
     def when_idle(self, action: Callable[[], None]) -> None:
-        """Call this when no average of two is under way, before another one begins."""
+        """Call `action` when no average of two workers is running, before the next one begins."""
 
 
 class PeerModels:
-    """What the processes of a run without servers save.
+    """The data that the processes of a run without servers save.
 
     Args:
-        number: of the last checkpoint.
+        number: number of the last checkpoint.
     """
 
     def __init__(self, run: RunState, groups: Groups, number: int = 0) -> None:
@@ -60,9 +60,10 @@ class PeerModels:
         self._here = list(self.parts)
         self._apart, self._has_common = strategy.saved_apart, strategy.has_common
         self.planner = CutPlanner(self.parts, not self._apart, number, math.inf)
-        self._finished: set[str] = set()  # workers that have done all their iterations
+        self._finished: set[str] = set()  # workers that have finished all their iterations
         self._is_script = experiment.has_script
-        # Workers that have finished wait. Scripts do not: no more checkpoints are taken then.
+        # Workers that have finished wait. Scripts do not wait, so no more checkpoints are taken
+        # then.
         self._waits = self._apart and not self._is_script
 
     @property
@@ -83,10 +84,10 @@ class PeerModels:
         return [name for name in self.parts if name in self._finished] if self._waits else []
 
     def relax(self) -> None:
-        """Change nothing: there are no policies."""
+        """Change nothing, because there are no policies."""
 
     def left(self, name: str, *, lost: bool, ended: bool, pushed: int) -> Sequence[Order]:
-        """Return what follows; a worker that waits with a model of its own is still saved."""
+        """Return the orders that follow; a worker that waits with its own model is still saved."""
         if name not in self._here:
             return []
         if not lost:
@@ -104,7 +105,7 @@ class PeerModels:
     def target(self, clock: int) -> int:
         run, known = self._run, self._groups.averages
         if any(join.follows for join in run.joined.values()):
-            # Each step of these scripts is a result, and they hear of orders after the next one.
+            # Each step of these scripts is a result, and they receive orders after the next step.
             known = max(run.totals.iterations.values(), default=0) + 1
         return min(max(clock, known), MOST_CLOCK) + _AHEAD
 
@@ -166,7 +167,7 @@ class PeerModels:
         updates = [part.updates for part in saved.values()]
         return Index(
             number=present.number,
-            # No worker has ended a later iteration than its checkpoint's by then.
+            # By then, no worker has ended an iteration after its checkpoint's.
             now=0 if present.at_start else min(part.now for part in saved.values()),
             updates=max(updates) if self._has_common else sum(updates) // len(self.parts),
             parts=tuple(files),
@@ -183,7 +184,7 @@ class PeerModels:
     ) -> ShardRecord:
         """Return the record of the common model with the progress of all workers.
 
-        A worker that was lost begins with the others again, if the run is resumed from here.
+        If the run is resumed from here, a worker that was lost begins again with the others.
         """
         furthest = max(part.iteration for part in saved.values())
         iterations = {worker: part.iteration for worker, part in saved.items()}
@@ -206,10 +207,11 @@ class PeerModels:
 def _mean_of(folder: Path, files: Sequence[str], phantom: Value | None) -> Mean:
     """Write the mean of the models in these files; return it, or why it cannot be written.
 
-    phantom: of models that have no values, the mean.
+    phantom: the mean of models without values.
     """
     try:
         mean = mean_parameters(folder, files) if phantom is None else phantom
         return write_shard(folder, common_state({0: 0}, 0, 0, mean, {}), name=COMMON)
-    except (OSError, OutpaceError, RuntimeError, KeyError) as error:  # a worker sent other models
+    # a worker has sent different models
+    except (OSError, OutpaceError, RuntimeError, KeyError) as error:
         return error

@@ -16,14 +16,15 @@ from outpace.real.net.messages import Go, JoinRun, ModelBuffers, Plan, Ready
 from outpace.support.units import nanoseconds
 from outpace.sync.messages import WireMessage
 
-_LIMIT_S: Final = 60.0  # for the probes of one worker, which take PROBE_S once it is connected
+# seconds for the probes of one worker, which take PROBE_S once it is connected
+_LIMIT_S: Final = 60.0
 
 
 class Preparation:
     """Brings all processes to the point at which the time of the run can begin.
 
     Args:
-        kept: what scripts continue with.
+        kept: the states with which scripts continue.
         keys: public keys of the processes.
     """
 
@@ -48,8 +49,8 @@ class Preparation:
         """Wait until all processes are ready, and have measured their network.
 
         Raises:
-            RunError: a process did not keep the time limit.
-            ConfigError: the workers do not fit together, or not to the checkpoint.
+            RunError: if a process exceeded the time limit.
+            ConfigError: if the workers do not fit together, or do not fit the checkpoint.
         """
         servers, workers, limit_s = self._servers, self._workers, self._limit_s
         all_say = self._announced.all
@@ -60,7 +61,7 @@ class Preparation:
         kept = self._kept.all()
         self._tell(workers, self._kept.announced(plan, kept))
         self._kept.send(kept)
-        del kept  # as large as all that the scripts keep
+        del kept  # as large as all states of the scripts
         if self._run.joined[workers[0]].buffer_bytes:
             await all_say(workers[:1], ModelBuffers, "send its buffers", limit_s)
             buffers = self._run.buffers = self._reports.buffers
@@ -95,13 +96,13 @@ class Preparation:
             self._listener.send(name, message)
 
     async def _probe(self) -> None:
-        """Have each worker in turn measure the way to the servers, or all together all-reduces.
+        """Let each worker in turn measure the network, or all together all-reduces.
 
-        Each of them has said once that it is ready.
+        Each worker has reported once that it is ready.
 
         Raises:
-            RunError: a worker has not done so in time, or within 60 s where it measures the way to
-                the servers: it may not reach them.
+            RunError: if a worker has not done so in time; the limit is 60 s if it measures the
+                network to the servers, because it may not reach them.
         """
         if (strategy := self._experiment.peers) is not None:
             if not strategy.exchanges:

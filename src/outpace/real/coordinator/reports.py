@@ -1,4 +1,4 @@
-"""Checks the messages that processes send to the coordinator, stores them, and makes the plan."""
+"""Checks and stores the messages of processes to the coordinator, and makes the plan."""
 
 from __future__ import annotations
 
@@ -58,10 +58,10 @@ _OF_WORKERS = (
 
 
 class Reports:
-    """Takes in all messages to the coordinator.
+    """Handles all messages to the coordinator.
 
-    first_gradients: compares those of the workers. checkpoints: those of the run; None: none are
-    taken. announce: called with messages that say how far a process has come.
+    first_gradients: compares the workers' first gradients. checkpoints: the checkpoints of the run;
+    None: none are taken. announce: called with messages about the progress of a process.
     """
 
     def __init__(
@@ -74,10 +74,10 @@ class Reports:
         checkpoints: Checkpoints | None,
         announce: Callable[[str, WireMessage], None],
     ) -> None:
-        self.buffers: Block | None = None  # worker 0's model buffers, as it sent them last
-        self.files_written: dict[int, list[str]] = {}  # by worker, by its script
-        self.batch_size: int | None = None  # of worker 0's script, if it is known
-        self._settings: dict[int, list[dict[str, Any]]] = {}  # that differ, by worker
+        self.buffers: Block | None = None  # the model buffers that worker 0 sent last
+        self.files_written: dict[int, list[str]] = {}  # files by worker, written by its script
+        self.batch_size: int | None = None  # batch size of worker 0's script, if it is known
+        self._settings: dict[int, list[dict[str, Any]]] = {}  # settings that differ, by worker
         self._run, self._numbers = run, run.numbers
         self._listener, self._architecture, self._losses = run.listener, architecture, losses
         self._survival, self._first_gradients = survival, first_gradients
@@ -87,7 +87,7 @@ class Reports:
         self._warned: set[str] = set()
 
     def expected(self, name: str, message: WireMessage) -> tuple[str, int] | None:
-        """Return which block this process may send with this message."""
+        """Return dtype and elements of the block that may come with this message."""
         head = head_in(message)
         if head is None:
             return None
@@ -109,14 +109,14 @@ class Reports:
     def make_plan(
         self, experiment: Experiment, keys: Mapping[str, str], begin: Sequence[int] = ()
     ) -> Plan:
-        """Return where the servers are and what all workers train, once all processes have joined.
+        """Return where the servers are and what all workers train, once all have joined.
 
         Args:
             keys: public keys of the processes.
             begin: the first iteration of each worker; empty: 0.
 
         Raises:
-            ConfigError: the workers do not train the same parameters, or there are too few
+            ConfigError: if the workers do not train the same parameters, or if there are too few
                 parameters for the servers.
         """
         joined = self._run.joined
@@ -176,7 +176,7 @@ class Reports:
             self._announce(name, message)
 
     def _take_settings(self, name: str, message: Compared) -> None:
-        """Warn once two workers have said what their settings are, which differ."""
+        """Warn once if two workers have reported different settings."""
         try:
             settings = json.loads(message.text)
         except (ValueError, RecursionError):
@@ -205,7 +205,7 @@ class Reports:
             self._losses.process_finished(name)
             self._listener.send(name, message)
         elif isinstance(message, Snapshot):
-            message.block = whole(message.block)  # in memory of this process
+            message.block = whole(message.block)  # copied into memory of this process
             self._architecture.snapshots.add(message)
         elif isinstance(message, Fetch):
             self._architecture.snapshots.fetch(name)

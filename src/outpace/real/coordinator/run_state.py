@@ -26,17 +26,17 @@ from outpace.sync.membership.events import AllBegin
 from outpace.sync.membership.table import Table
 from outpace.sync.messages import WireMessage, server_name, worker_name
 
-ANSWER_S: Final = 5.0  # for a cluster that is asked whether it has room
+ANSWER_S: Final = 5.0  # seconds for a cluster to answer whether it has room
 
 
 class Announcements:
-    """Messages that say how far a process has come."""
+    """Messages about the progress of processes."""
 
     def __init__(self, kernel: Kernel) -> None:
         self._kernel = kernel
         self._mailbox = Mailbox[str](kernel, "announcements of the processes")
         self._heard: Counter[tuple[str, type[WireMessage]]] = Counter()
-        # What is waited for, and the processes that have not done it.
+        # The step that is waited for, and the processes that have not done it.
         self.awaited: tuple[str, list[str]] = "", []
 
     def add(self, name: str, message: WireMessage) -> None:
@@ -51,7 +51,7 @@ class Announcements:
     ) -> None:
         """Wait until each of these processes has sent `times` messages of this kind.
 
-        what: what such a message announces, for the error.
+        what: the announced event as text, for the error.
         """
         since = self._kernel.now
         while missing := [name for name in names if self._heard[name, kind] < times]:
@@ -60,10 +60,11 @@ class Announcements:
     async def next(
         self, limit_s: float | None, since: Time | None, what: str, missing: Sequence[str]
     ) -> None:
-        """Wait for the next message, up to `limit_s` after `since`; without limit if one is None.
+        """Wait for the next message, until `limit_s` after `since`; None: without limit.
 
         Raises:
-            RunError: the time is over; names the `missing` processes and `what` they did not do.
+            RunError: if the time is over; the error names the `missing` processes and `what` they
+                did not do.
         """
         self.awaited = what, list(missing)
         if limit_s is None or since is None:
@@ -76,29 +77,29 @@ class Announcements:
             raise RunError(f"{', '.join(missing)} did not {what} within {limit_s:.0f} s") from None
 
 
-_BEFORE: Final = "the run until its checkpoint"  # a name for its sums
+_BEFORE: Final = "the run until its checkpoint"  # name of a process for its sums
 
 
 class Known(IntEnum):
-    """How a loss is known, the most direct way first."""
+    """How a loss is known, with the most direct way first."""
 
-    ENDED = 0  # the launcher says so
+    ENDED = 0  # reported by the launcher
     SILENT = 1
-    REPORTED = 2  # by another process
-    NOT = 3  # it is not
+    REPORTED = 2  # reported by another process
+    NOT = 3  # the loss is not known
 
 
 @dataclass(slots=True)
 class Suspect:
-    """A process that is perhaps lost, until it is decided what follows.
+    """A process that is perhaps lost, until the consequences are decided.
 
     Attributes:
         known: how its loss is known.
-        how: what happened to it.
-        since: when its loss was known first (the kernel's time).
+        how: text that says what happened to it.
+        since: when its loss was first known (the kernel's time).
         has_failed: True if it has reported an error.
         has_ended: True if the launcher has reported its end.
-        has_exited: True if it ended, and was not killed.
+        has_exited: True if it exited by itself and was not killed.
     """
 
     known: Known = Known.NOT
@@ -123,12 +124,12 @@ class RunState:
         members: decides what follows when processes are lost, or other numbers are asked for.
         joined: the message with which each process has joined.
         suspects: processes that are perhaps lost, by name.
-        totals_of: the sums that each process has reported.
-        reported_at: when each did so the last time, by the kernel's clock.
-        plan: of the run, once it is made.
+        totals_of: the sums reported by each process.
+        reported_at: time of the newest report of each process, by the kernel's clock.
+        plan: the plan of the run, once it is made.
         buffers: worker 0's model buffers, with which all workers begin; None: there are none.
-        stop_reason: why the workers must stop; None: they need not.
-        early: True if the run ends early: losses no longer matter.
+        stop_reason: why the workers must stop; None: they continue.
+        early: True if the run ends early; then losses do not matter.
     """
 
     def __init__(
@@ -163,7 +164,7 @@ class RunState:
 
     @property
     def table(self) -> Table:
-        """The processes as they are now."""
+        """The present table of the processes."""
         return self.members.table
 
     @property
@@ -181,7 +182,7 @@ class RunState:
 
     @property
     def is_ending(self) -> bool:
-        """True if workers are told to stop, or some have trained."""
+        """True if workers were told to stop, or if some have finished training."""
         has_trained = any(worker.has_trained for worker in self.table.workers)
         return self.stop_reason is not None or has_trained
 
@@ -194,9 +195,9 @@ class RunState:
         return None if self.stop_reason is None else StopRun(self.stop_reason, self.early)
 
     def awaited(self, names: Collection[str]) -> list[str]:
-        """Return the names of processes that have not finished and may still do so.
+        """Return the processes among these that have not finished but may still do so.
 
-        In a run that ends early no process that is lost or has failed is waited for.
+        A run that ends early does not wait for processes that are lost or have failed.
         """
         gone = set(self.table.absent)
         if self.early:
@@ -211,12 +212,12 @@ def with_room(error: str, no_room: Future[str], *, is_saved: bool) -> str:
     """Return an error about late processes, with the room that they lack and what to do.
 
     Args:
-        no_room: see `Launcher`. Left out if there is no answer in some seconds.
-        is_saved: the run can be resumed from a checkpoint.
+        no_room: see `Launcher`. It is left out if there is no answer within some seconds.
+        is_saved: True if the run can be resumed from a checkpoint.
     """
     try:
         why = no_room.result(ANSWER_S)
-    except Exception:  # the cluster does not answer, and its library may raise anything
+    except Exception:  # the cluster does not answer, and its library may raise any error
         why = ""
     if not why:
         return error
@@ -227,10 +228,10 @@ def with_room(error: str, no_room: Future[str], *, is_saved: bool) -> str:
 def machines_of(joined: Mapping[str, JoinRun]) -> dict[str, str]:
     """Return the name of the machine of each process, by the name of the process.
 
-    This is its host name. Of several machines with one host name, all but the first get a number:
-    "host (2)".
+    This is the host name. If several machines have the same host name, all except the first get a
+    number: "host (2)".
     """
-    names: dict[str, str] = {}  # by id
+    names: dict[str, str] = {}  # names by id
     found = {}
     for process, join in joined.items():
         host = "".join(each if each.isprintable() else "?" for each in join.host) or process

@@ -1,14 +1,14 @@
-"""Another number of workers, of servers, or of both, for a running run.
+"""Changes the number of workers, servers, or both, of a running run.
 
 1. On a cluster, places are reserved for the new processes. If there is no room for them in time,
-   the run stays as it is.
-2. The coordinator takes a checkpoint. The training continues meanwhile.
-3. When it is complete, all processes end, and as many as are wanted begin again from it, as after a
-   loss or with `--resume`: in the same run and folder.
+   the run does not change.
+2. The coordinator takes a checkpoint. The training continues during this.
+3. When the checkpoint is complete, all processes end, and the requested number of processes begin
+   again from it, as after a loss or with `--resume`: in the same run and folder.
 
-`sync.membership` does these steps; here is decided whether a request is possible.
+`sync.membership` does these steps; this file decides whether a request is possible.
 
-What was done after the checkpoint is done again, so no gradient is lost, and none counts twice.
+Work after the checkpoint is repeated, so no gradient is lost, and none counts twice.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ if TYPE_CHECKING:
     from outpace.real.coordinator.coordinator import Coordinator
 
 _MOST: Final = 1000
-_EVERY_S: Final = 0.25  # between two looks for requests
+_EVERY_S: Final = 0.25  # seconds between two checks for requests
 
 
 class Scaling:
     """The requests for other numbers in one attempt of a run.
 
     Args:
-        checkpoints: those of the run; None: none are taken.
+        checkpoints: the checkpoints of the run; None: none are taken.
     """
 
     def __init__(self, run: RunState, survival: Survival, checkpoints: Checkpoints | None) -> None:
@@ -49,12 +49,13 @@ class Scaling:
         self._checkpoints = checkpoints
 
     def scale(self, asked: AskedToScale) -> str:
-        """Begin again with other numbers after the next checkpoint; return that, in words.
+        """Begin again with other numbers after the next checkpoint; return a text about it.
 
-        The asker gets the answer once the run trains with them, or stays as it is.
+        The asker gets the answer once the run trains with the new numbers, or is known to keep the
+        old ones.
 
         Raises:
-            ConfigError: if that cannot be, or no number is given.
+            ConfigError: if the change is not possible, or no number is given.
         """
         run = self._run
         self._require_possible(asked.servers, asked.workers)
@@ -114,7 +115,7 @@ class Scaling:
 
 
 class ScaleRequests:
-    """Has the kernel of the coordinator look for requests in the folder of its run.
+    """Makes the coordinator's kernel look for requests in the folder of its run.
 
     Args:
         answer: takes the name of a request, the answer, and whether the request was done.

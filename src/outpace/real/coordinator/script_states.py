@@ -1,4 +1,4 @@
-"""The state of workers' scripts: their part of a checkpoint, and what they continue with."""
+"""The states of workers' scripts: their parts of a checkpoint, and their states to continue."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from outpace.sync.messages import worker_name
 
 
 class ScriptStates:
-    """Gives the scripts of a run what they kept at its last checkpoint, or have sent since.
+    """Gives scripts the states that they saved at the last checkpoint, or have sent since then.
 
-    Without servers each worker reads that itself; it is told how the data are shared out anew.
+    Without servers each worker reads its state itself; it is told how the data are divided again.
 
     Args:
-        resume: where the run is resumed; None: a new run.
+        resume: the point at which the run is resumed; None: a new run.
         last: returns the folder of the last checkpoint, and the workers whose scripts had ended
             there; None: there is none yet.
 
     Raises:
-        ConfigError: if the number of workers is another one than at the checkpoint, and cannot be.
+        ConfigError: if the number of workers differs from the checkpoint's, and must not differ.
         OSError: if a file cannot be read.
     """
 
@@ -47,10 +47,11 @@ class ScriptStates:
         self._workers = experiment.workers
         self._files: dict[int, Path] = {}
         self._redivided: Redivided | None = None
-        # By worker: the iterations that the servers have of it, if it continues with its own data.
+        # By worker: the number of iterations that the servers have of it, if it continues with its
+        # own data.
         self._first: Mapping[int, int] = {}
         self._resume = None if resume is None else resume.path
-        # By worker: the newest state, since it began, and the iteration to which it belongs.
+        # By worker: its newest state since it began, and the iteration of that state.
         self._sent: dict[int, tuple[torch.Tensor, int]] = {}
         self.ended: Collection[int] = ()
         if is_script and resume is not None:
@@ -62,7 +63,7 @@ class ScriptStates:
                 self._first = dict(enumerate(resume.first))
 
     def all(self) -> dict[int, torch.Tensor]:
-        """Return what the scripts continue with, by worker; only of workers that have something.
+        """Return the states with which scripts continue, by worker; only existing ones.
 
         Raises:
             RunError: if a file cannot be read.
@@ -70,20 +71,20 @@ class ScriptStates:
         return {worker: self._read(worker, path) for worker, path in self._files.items()}
 
     def sent(self, worker: int, data: torch.Tensor, iteration: int) -> None:
-        """Take what the script of a worker keeps at the beginning of this iteration."""
+        """Store the state of a worker's script at the beginning of this iteration."""
         self._sent[worker] = data, iteration
 
     def saved(self, worker: int, iteration: int) -> None:
-        """Forget what was sent before the state that a script has saved for a checkpoint."""
+        """Forget states that are older than the one saved for a checkpoint."""
         if self.iteration(worker) < iteration:
             self._sent.pop(worker, None)
 
     def iteration(self, worker: int) -> int:
-        """Return the iteration to which the newest state of a worker belongs; 0: not known."""
+        """Return the iteration of a worker's newest state; 0: not known."""
         return self._sent[worker][1] if worker in self._sent else 0
 
     def of(self, worker: int) -> dict[int, torch.Tensor]:
-        """Return, as `all`, the state for the new process of a worker's script."""
+        """Return, like `all`, the state for the new process of a worker's script."""
         if (sent := self._sent.get(worker)) is not None:
             return {worker: sent[0]}
         folder = self._last() if self._is_wanted else None
@@ -94,16 +95,16 @@ class ScriptStates:
         return {} if path is None else {worker: self._read(worker, path)}
 
     def _is_resumed(self, folder: Path) -> bool:
-        """True if this checkpoint is the one from which the run is resumed: there is none since."""
+        """True if the run is resumed from this checkpoint, and so has no newer one."""
         return self._resume is not None and folder.name == self._resume.name
 
     def announced(self, plan: Plan, states: Mapping[int, torch.Tensor]) -> Plan:
-        """Return the plan for workers, which says what follows it."""
+        """Return the plan for workers with a note of the states that follow it."""
         sizes = [states[n].numel() if n in states else 0 for n in range(self._workers)]
         plan = msgspec.structs.replace(plan, kept=sizes if states else [], ended=list(self.ended))
         folder, others = self._last(), self._redivided
         if others is None or (folder is not None and not self._is_resumed(folder)):
-            return plan  # the states are of as many workers
+            return plan  # the states are from the same number of workers
         if states.keys() & self._sent.keys():
             return plan
         return msgspec.structs.replace(plan, before=others.before, places=others.places)
@@ -113,11 +114,12 @@ class ScriptStates:
         states: Mapping[int, torch.Tensor],
         done: Mapping[int, int] | None = None,
     ) -> None:
-        """Send each worker what its script continues with, after the plan.
+        """Send each worker the state of its script, after the plan.
 
         Args:
-            done: by worker, the iterations that the servers have of the process whose place is
-                taken; None: the run is resumed from a checkpoint, with what it has of each worker.
+            done: for each worker, the number of iterations whose gradients the servers have from
+                the replaced process; None: the run is resumed from a checkpoint, which has these
+                numbers.
         """
         logs = done is None
         iterations = self._first if done is None else done

@@ -1,4 +1,4 @@
-"""What a run on real processes is made with, and what changes when all processes begin again."""
+"""The settings of a run on real processes, including those that change if all begin again."""
 
 from __future__ import annotations
 
@@ -23,15 +23,15 @@ from outpace.record.trace import Trace
 from outpace.support.units import Time
 from outpace.sync.membership.decide import Membership
 
-JOIN_S: Final = 120.0  # for the slowest process to start and make its task
+JOIN_S: Final = 120.0  # seconds for the slowest process to start and make its task
 
 
 @dataclass(frozen=True, slots=True)
 class Saving:
-    """Where the checkpoints of a run go.
+    """Stores the checkpoints of a run.
 
-    complete: called with a checkpoint whose parts are on the disk, and for each worker whose script
-        is saved, the time of the run at which it was; it adds what the processes do not know.
+    complete: called with a checkpoint whose parts are on the disk, and the time of the run when
+    each saved script was saved, by worker; it adds data that the processes do not have.
         Raises OSError.
     """
 
@@ -44,26 +44,26 @@ class Setting:
     """The settings of a coordinator.
 
     Attributes:
-        experiment: with the present numbers of workers and servers.
+        experiment: the experiment with the present numbers of workers and servers.
         members: the processes of the run, of all attempts.
         launcher: makes the launcher of the processes.
-        trace: of the run.
+        trace: the trace of the run.
         evaluate: called with consistent snapshots of the parameters; it may call
             `Coordinator.end`.
         lease_s: seconds of silence after which a connection counts as lost.
-        on_output: takes what processes print.
-        events: is told of what happens to the processes.
+        on_output: takes the output of processes.
+        events: the observer of what happens to the processes.
         on_start: called when the time of the run has begun, and the processes are told to train.
         on_log: called with the number of a worker and the values that its script has logged.
         on_answer: called when a request for other numbers of processes is answered, with the asker,
-            the answer in words, and whether it is done.
-        join_s: seconds for the processes to come through each phase before the training.
-        address: of this machine, at which the processes reach it.
-        rule: decides when an iteration is cut off; None if none is.
+            the text of the answer, and whether the request is carried out.
+        join_s: seconds that the processes may take for each phase before the training.
+        address: address of this machine, at which the processes reach it.
+        rule: the rule that decides when an iteration is cut off; None: there is no rule.
         warn: called with a line for each warning; None: `log`.
         timing: takes the times of messages and computations.
-        saving: where checkpoints go; None: none are taken.
-        resume: where the run is resumed; None: it begins.
+        saving: stores the checkpoints; None: none are taken.
+        resume: the point at which the run is resumed; None: it begins.
     """
 
     experiment: Experiment
@@ -88,5 +88,5 @@ class Setting:
 
     @property
     def log_warning(self) -> Log:
-        """Takes a line for each warning."""
+        """Log a warning."""
         return self.warn or self.log

@@ -1,18 +1,20 @@
-"""What is saved of a run with servers: the shards, and what the scripts of the workers keep.
+"""The data that a run with servers saves: the shards, and the states of workers' scripts.
 
 The servers save their shards (`real.node.saver`): all at the same clock, or each at once.
 
-The worker of a script saves what the script keeps (`real.script.script_saver`). Where all
-servers are saved at the same clock, scripts are saved when they begin the iteration of that number.
-Otherwise they are asked first, and save what they keep when they begin their next iteration. Then
-the servers are asked, which have all that was pushed before: what a script keeps is never ahead of
-what the servers have of its worker, and after a resume it computes again what it is behind.
+The worker of a script saves the script's state (`real.script.script_saver`). Where all servers are
+saved at the same clock, scripts are saved when they begin the iteration of that number. Otherwise
+the scripts are asked first, and save their state when they begin their next iteration. Then the
+servers are asked, which have all earlier pushes by then. So the state of a script is never ahead of
+the gradients that the servers have of its worker, and after a resume the script computes the
+missing iterations again.
 
-Where workers pass over iterations, it is not known how many a script would have to compute again.
-There the scripts are asked once all servers have taken their states: what a script keeps is never
-behind.
+If workers skip iterations, it is not known how many iterations a script would have to compute
+again. Then the scripts are asked after all servers have taken their states, so that the state of a
+script is never behind.
 
-When a run begins, all are asked before they are told to start, so all are saved where it begins.
+At the beginning of a run all are asked before they are told to start, so the first checkpoint is
+from the beginning.
 """
 
 from __future__ import annotations
@@ -31,14 +33,15 @@ from outpace.record.totals import Totals
 from outpace.sync.checkpoint.planner import CutPlanner, Order
 from outpace.sync.checkpoint.state import lacking
 
-_AHEAD: Final = 2  # clocks, so that no server is past the chosen one
+# number of clocks by which the chosen clock is ahead, so that no server is past it
+_AHEAD: Final = 2
 
 
 class ShardsAndScripts:
-    """What the processes of a run with servers save.
+    """The data that the processes of a run with servers save.
 
     Args:
-        number: of the last checkpoint.
+        number: number of the last checkpoint.
     """
 
     may_save = True
@@ -51,13 +54,14 @@ class ShardsAndScripts:
         self.parts = [*self._servers, *self._scripts]
         self.planner = CutPlanner(self.parts, is_exact(experiment), number)
         self._passes_over = leaves_behind(experiment)  # workers may pass over iterations
-        self._others = [0] * experiment.workers  # iterations before its first that it did not do
+        # number of iterations before its first one that it did not do
+        self._others = [0] * experiment.workers
         if resume is not None:
             done = resume.totals.iterations
             self._others = [n - done.get(worker, 0) for worker, n in enumerate(resume.first)]
-        # By worker whose script takes no more part: the last iteration that it has pushed.
+        # By worker whose script has left: the last iteration that it pushed.
         self._last: dict[int, int] = {}
-        self._ended: set[int] = set()  # workers whose scripts have come to their end
+        self._ended: set[int] = set()  # workers whose scripts have ended
 
     @property
     def teller(self) -> str:
@@ -68,7 +72,7 @@ class ShardsAndScripts:
 
     def left(self, name: str, *, lost: bool, ended: bool, pushed: int) -> Sequence[Order]:
         worker = self._run.numbers[name]
-        is_over = self._run.stop_reason is not None  # then its script has not come to its end
+        is_over = self._run.stop_reason is not None  # then its script has not ended
         if name not in self._scripts or worker in self._last or is_over:
             return []
         self._last[worker] = pushed - 1
@@ -130,7 +134,7 @@ class ShardsAndScripts:
         records, scripts = self._records(present), workers_in(present, self._run.numbers)
         servers = [present.parts[server] for server in self._servers]
         for worker, others in enumerate(self._others):
-            # What workers have reported may be a little older or newer than the checkpoint.
+            # The reports of workers may be a little older or newer than the checkpoint.
             most = 1 + max(record.watermarks[worker] for record in records) - others
             reported_count = totals.iterations.get(worker, 0)
             totals.iterations[worker] = min(reported_count, most) if self._passes_over else most

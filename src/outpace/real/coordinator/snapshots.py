@@ -1,8 +1,8 @@
 """Snapshots of the parameters: the coordinator asks for them and puts them together.
 
 Nothing is sent without a request, so parameters cannot pile up if evaluating is slower than
-training. Of the versions to evaluate two are requested ahead: one travels while the other is
-evaluated. A process that has passed a requested version answers with the version it has.
+training. Two of the versions to evaluate are requested ahead: one travels while the other is
+evaluated. A process that has passed a requested version answers with its present version.
 """
 
 from __future__ import annotations
@@ -19,24 +19,25 @@ from outpace.kernel import Kernel
 from outpace.real.net.messages import Snapshot, TakeSnapshot
 from outpace.sync.messages import WireMessage
 
-# Called with blocks, the snapshot that stands for them, and what to call when it is done.
+# Called with blocks, the snapshot that represents them, and a function to call when it is done.
 Evaluate: TypeAlias = Callable[[list[Block], Snapshot, Callable[[], None]], None]
 Send: TypeAlias = Callable[[str, WireMessage], None]
 
 
 class Snapshots:
-    """Snapshots of servers, each of which owns a part.
+    """Snapshots of servers; each server owns a part of the parameters.
 
-    names: of the servers, in order. evaluate: called with all but the final parameters.
+    names: names of the servers, in order. evaluate: called with all parameters except the final
+    ones.
     """
 
     def __init__(self, names: Sequence[str], send: Send, evaluate: Evaluate) -> None:
-        self.final: tuple[list[Block], Snapshot] | None = None  # with version and time
+        self.final: tuple[list[Block], Snapshot] | None = None  # parts with version and time
         self._names = dict(enumerate(names))
         self._send, self._evaluate = send, evaluate
         self._requests = self._last = self._every = 0
-        self._parts: dict[int, dict[int, Snapshot]] = {}  # by request and source
-        self._awaited: dict[int, int] = {}  # request -> the version it waits for
+        self._parts: dict[int, dict[int, Snapshot]] = {}  # parts by request and source
+        self._awaited: dict[int, int] = {}  # request -> version that it waits for
         self._timed = 0  # a request of `evaluate.every_s` that is not evaluated yet
 
     @property
@@ -45,15 +46,15 @@ class Snapshots:
         return list(self._names)
 
     def _put_together(self, parts: Mapping[int, Snapshot]) -> tuple[list[Block], Snapshot]:
-        """Return the parameters, and the snapshot that stands for them."""
+        """Return the parameters, and the snapshot that represents them."""
         return [parts[server].block for server in self._sources], parts[0]
 
     def schedule(
         self, kernel: Kernel, every_s: float | None, every_updates: int | None, after: int = 0
     ) -> None:
-        """From now on have the parameters evaluated at these intervals.
+        """Evaluate the parameters at these intervals from now on.
 
-        after: the version that the parameters have now.
+        after: the present version of the parameters.
         """
         if every_s is not None:
             kernel.spawn(self._ask_every(kernel, every_s), "evaluation", daemon=True)
@@ -87,16 +88,16 @@ class Snapshots:
         self._last = self._ask()
 
     def fetch(self, name: str) -> None:
-        """Send the final parameters to a worker; servers have done so by themselves."""
+        """Send the final parameters to a worker; servers have sent theirs already."""
 
     def add(self, message: Snapshot) -> None:
-        """Take an answer; no effect if it was not asked for."""
+        """Handle an answer; no effect if it was not asked for."""
         if message.request in self._parts:
             self._parts[message.request][message.shard] = message
             self._use(message.request)
 
     def _use(self, request: int) -> None:
-        """Evaluate or keep the parameters of this request if all parts have come."""
+        """Evaluate or keep the parameters of this request if all parts have arrived."""
         parts = self._parts[request]
         if not parts.keys() >= set(self._sources):
             return
@@ -116,12 +117,12 @@ class Snapshots:
 
 
 class PeerSnapshots(Snapshots):
-    """Snapshots without servers: the common parameters, or the average of all workers' own.
+    """Snapshots without servers: the common parameters, or the average of the workers' own models.
 
     Common parameters are requested from the first worker that is still there. A worker that leaves
-    sends what it has; the newest common parameters are the result of the run.
+    sends its parameters; the newest common parameters are the result of the run.
 
-    own: True for the average of the workers' own; a lost worker is left out of it.
+    own: True for the average of the workers' own models, which leaves out lost workers.
     """
 
     def __init__(self, names: Sequence[str], own: bool, send: Send, evaluate: Evaluate) -> None:
@@ -129,7 +130,7 @@ class PeerSnapshots(Snapshots):
         self._own = own
         self._here = list(range(len(names)))
         self._left: dict[int, Snapshot] = {}  # what workers sent when they left
-        self._newest = 0  # when a worker had the last parameters that were put together
+        self._newest = 0  # time when a worker had the last complete parameters
         self._awaiting: list[str] = []  # workers that want the final parameters
 
     @property
@@ -137,7 +138,7 @@ class PeerSnapshots(Snapshots):
         return self._here if self._own else self._here[:1]
 
     def add(self, message: Snapshot) -> None:
-        """Take an answer, or the last snapshot of a worker that leaves."""
+        """Handle an answer, or the last snapshot of a worker that leaves."""
         if message.request:
             super().add(message)
         else:
@@ -145,17 +146,17 @@ class PeerSnapshots(Snapshots):
             self.lose(message.shard)
 
     def lose(self, worker: int) -> None:
-        """Request nothing more from this worker."""
+        """Request no more snapshots from this worker."""
         before = set(self._sources)
         if worker in self._here:
             self._here.remove(worker)
         for request in list(self._parts):
             self._ask_of(set(self._sources) - before, request)
-            if self._here:  # else the last snapshots are used
+            if self._here:  # otherwise the last snapshots are used
                 self._use(request)
 
     def ask_for_last(self) -> None:
-        """Use what the workers sent when they left."""
+        """Use the snapshots that workers sent when they left."""
         if self._left:
             self.final = self._put_together({})
             for name in self._awaiting:
@@ -173,7 +174,7 @@ class PeerSnapshots(Snapshots):
         if not self._own:
             known = parts or self._left
             at = max(known.values(), key=lambda part: (part.version, -part.shard))
-            # Another worker may have been asked for these parameters later, or this one.
+            # Another worker, or this one, may have been asked for these parameters later.
             self._newest = max(self._newest, *(part.now for part in known.values()))
             return [at.block], msgspec.structs.replace(at, now=self._newest)
         everything = [part for _, part in sorted({**self._left, **parts}.items())]

@@ -1,4 +1,4 @@
-"""Writes how far a real run is, about once a second."""
+"""Writes about once a second how far a real run is."""
 
 from __future__ import annotations
 
@@ -13,12 +13,13 @@ from outpace.support.units import seconds
 if TYPE_CHECKING:
     from outpace.real.coordinator.coordinator import Coordinator
 
-_QUIET_S: Final = 3.0  # without a report: then it may be what the others wait for
+# seconds without a report after which the others may be waiting for the process
+_QUIET_S: Final = 3.0
 _MOST_NAMES: Final = 4
 
 
 class StatusOfRun:
-    """Has the kernel of the coordinator write the status of its run.
+    """Makes the coordinator's kernel write the status of its run.
 
     Args:
         nodes: returns the nodes of the processes by name, as far as they are known.
@@ -36,7 +37,7 @@ class StatusOfRun:
         coordinator.kernel.spawn(self._keep(coordinator), "the status", daemon=True)
 
     def restarting(self, coordinator: Coordinator, why: str) -> None:
-        """All processes begin again from the last checkpoint."""
+        """Show that all processes begin again from the last checkpoint, and why."""
         self._write(coordinator, "restarting", why)
 
     async def _keep(self, coordinator: Coordinator) -> None:
@@ -98,7 +99,7 @@ class StatusOfRun:
 
 
 def _quiet_s(name: str, coordinator: Coordinator) -> float | None:
-    """Return since when the process of this name has not reported; None if it never has."""
+    """Return the seconds since this process last reported; None if it has never reported."""
     run, at = coordinator.state, coordinator.state.reported_at.get(name)
     if at is None or name not in run.totals_of:
         return None
@@ -117,7 +118,7 @@ def _trains(process: ProcessStatus) -> bool:
 
 
 def _waits_for(coordinator: Coordinator, phase: Phase, processes: Sequence[ProcessStatus]) -> str:
-    """Return in words what the run waits for; empty if nothing is known."""
+    """Return a text that says what the run waits for; empty if it is not known."""
     if phase != "training":
         what, missing = coordinator.awaited
         return f"{_names(missing)} to {what}" if missing else ""

@@ -1,6 +1,6 @@
-"""Has a run survive the loss of processes, and take others.
+"""Lets a run survive the loss of processes, and accept other processes.
 
-`sync.membership` decides; here its orders become messages, and what happens becomes its events.
+`sync.membership` decides; this file turns its orders into messages, and messages into its events.
 """
 
 from __future__ import annotations
@@ -62,18 +62,18 @@ from outpace.sync.messages import SCHEDULER, WireMessage, worker_name
 
 StartWorker: TypeAlias = Callable[[int, int], None]
 
-_LOOK_S: Final = 0.5  # between two looks for places
-_POLL_S: Final = 0.05  # between two looks whether the cluster has answered
+_LOOK_S: Final = 0.5  # seconds between two checks for places
+_POLL_S: Final = 0.05  # seconds between two checks whether the cluster has answered
 _NO_ANSWER: Final = (
     "the cluster does not say whether it has room: see with `ray status` whether it answers"
 )
 
 
 class AttemptOver(RunError):
-    """Raised when all processes are to begin again, or the run ends because of lost ones.
+    """Raised when all processes must begin again, or when losses end the run.
 
     Attributes:
-        order: begins again, or ends the run.
+        order: the order to begin again, or to end the run.
         then: orders to carry out when all have begun again.
     """
 
@@ -83,11 +83,11 @@ class AttemptOver(RunError):
 
 
 class Survival:
-    """Tells the membership what happens to a run, and carries out its orders.
+    """Tells the membership the events of a run, and carries out its orders.
 
     Args:
-        architecture: has this process forget the old process of a worker.
-        checkpoints: those of the run; None: none are taken.
+        architecture: makes this process forget the old process of a worker.
+        checkpoints: the checkpoints of the run; None: none are taken.
         kept: the states with which the scripts of new processes continue.
         start_worker: starts a process of a generation for a worker.
     """
@@ -105,31 +105,31 @@ class Survival:
         self._launcher, self._architecture, self._kept = run.launcher, architecture, kept
         self._checkpoints, self._first_gradients = checkpoints, first_gradients
         self._start_worker, self._events = start_worker, run.setting.events
-        self._alarm: Alarm | None = None  # for the next deadline of a replacement
-        self._losses: dict[str, Loss] = {}  # of workers that come back, the last ones
+        self._alarm: Alarm | None = None  # alarm for the next deadline of a replacement
+        self._losses: dict[str, Loss] = {}  # the last connections of workers that come back
 
     def tell(self, event: Event) -> None:
-        """Carry out what follows from an event.
+        """Carry out the orders that follow from an event.
 
         Raises:
-            AttemptOver: all processes are to begin again, or the run ends because of lost ones.
-            RunError: the run ends.
-            ProtocolError: the event cannot happen now.
+            AttemptOver: if all processes must begin again, or if losses end the run.
+            RunError: if the run ends.
+            ProtocolError: if the event cannot happen now.
         """
         self.carry_out(self._run.members.take(event, self._kernel.now))
 
     # -- losses ------------------------------------------------------------------------
 
     def take_losses(self, losses: Sequence[Loss]) -> None:
-        """Bring these processes back, or continue without them.
+        """Replace these processes, or continue without them.
 
         Args:
-            losses: the one that is known most directly first.
+            losses: the losses, with the most directly known one first.
             note: see `ProcessesLost`.
 
         Raises:
-            AttemptOver: all processes are to begin again.
-            RunError: the run ends.
+            AttemptOver: if all processes must begin again.
+            RunError: if the run ends.
         """
         run = self._run
         is_ending, without_servers = run.stop_reason is not None, not run.servers
@@ -158,15 +158,15 @@ class Survival:
         self.carry_out(orders)
 
     def killed_at_its_end(self, name: str) -> None:
-        """Tell the servers that a worker has left: its own message may not have reached them."""
+        """Tell the servers that a worker has left, as its own message may have been lost."""
         if name in self._run.numbers and self._run.stop() is None:
             self.tell(ProcessesLost([Loss(name, "was killed at its end")]))
 
     def is_replaced(self, name: str) -> bool:
-        """Return True if another process takes the place of this one, which has ended."""
+        """Return True if another process takes the place of this process, which has ended."""
         worker = self._run.numbers.get(name)
         if worker is None or not self._run.table.workers[worker].awaits_end:
-            return False  # it is the present process
+            return False  # the process is the present one
         self.tell(ProcessEnded(worker))
         return True
 
@@ -205,7 +205,7 @@ class Survival:
         return msgspec.structs.replace(plan, first=first, late=True)
 
     def may_join(self, name: str) -> bool:
-        """True if this name is of a worker whose new process is expected, or not ready yet."""
+        """True if a new process of this worker is expected, or not ready yet."""
         worker = self._run.numbers.get(name)
         return worker is not None and self._run.table.workers[worker].is_starting
 
@@ -224,7 +224,7 @@ class Survival:
     # -- orders ----------------------------------------------------------------------------
 
     def carry_out(self, orders: Sequence[Order]) -> None:
-        """Carry out orders of the membership. Raises: see `tell`."""
+        """Carry out orders of the membership. Raises the errors of `tell`."""
         for number, order in enumerate(orders):
             match order:
                 case Replace():
@@ -269,7 +269,7 @@ class Survival:
         self._kernel.spawn(self._forget_here(message), "a replacement", daemon=True)
 
     async def _forget_here(self, order: ReplaceWorker) -> None:
-        """Have this process forget the old process."""
+        """Make this process forget the old process."""
         assert isinstance(self._architecture, WithServers)
         watermark, clock = await self._architecture.replace(order.worker, stays=order.stays)
         done = WorkerReplaced(order.worker, order.generation, watermark, clock)
@@ -294,15 +294,15 @@ class Survival:
         self._start_worker(order.worker, order.generation)
 
     def _keep_sums(self, name: str, order: Start) -> None:
-        """Keep the sums of a process whose place another one takes.
+        """Keep the sums of a process that is replaced.
 
-        The process did not report its last iterations if it was killed, and has reported more if
-        servers died with them.
+        If the process was killed, it did not report its last iterations; if servers died, it has
+        reported more iterations than the servers have.
         """
         totals_of, worker = self._run.totals_of, order.worker
         totals = totals_of.pop(name, None) or Totals()
         totals_of[f"{name} before generation {order.generation}"] = totals
-        # Of workers that pass over iterations it is not known which they have completed.
+        # It is not known which iterations a worker has completed if it skips some.
         if not leaves_behind(self._run.experiment):
             unreported = order.first - self._run.totals.iterations.get(worker, 0)
             totals.iterations[worker] = totals.iterations.get(worker, 0) + unreported
@@ -320,7 +320,7 @@ class Survival:
     # -- other numbers of processes ----------------------------------------------------------
 
     async def _find_places(self, names: Sequence[str]) -> None:
-        """Look for places for these roles, and give them up after a time."""
+        """Look for places for these roles; give up after some time."""
         launcher, kernel = self._launcher, self._kernel
         until = kernel.now + nanoseconds(launcher.room_s)
         launcher.reserve(names)
@@ -336,7 +336,8 @@ class Survival:
     async def _no_room(self, names: Sequence[str]) -> str:
         """Return which of these roles have no place; see `Launcher.no_room`.
 
-        A cluster that does not answer may have none: processes that train must not end for it.
+        A cluster that does not answer may have no place. The processes that train must not end
+        because of it.
         """
         kernel, asked = self._kernel, self._launcher.no_room(names)
         until = kernel.now + nanoseconds(ANSWER_S)
@@ -365,7 +366,7 @@ class Survival:
 
 
 def with_numbers(before: tuple[int, int], experiment: Experiment) -> str:
-    """Return how many workers and servers a run has, if it had others, as the end of a line.
+    """Return the present numbers of workers and servers, if changed, as the end of a line.
 
     before: the numbers of workers and of servers.
     """

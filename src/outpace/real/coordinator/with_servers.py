@@ -1,4 +1,4 @@
-"""The coordinator's part in a run with servers: their snapshots, and the scheduler if there is one.
+"""The coordinator's part in a run with servers: their snapshots, and the scheduler if any.
 
 A scheduler decides for all servers at once: it holds a barrier, or cuts iterations off. Workers
 report to it over their connection to the coordinator.
@@ -63,7 +63,7 @@ class _Scheduler(ABC):
         return self._reached(worker)
 
     def _reached(self, worker: int) -> tuple[int, int]:
-        """Return the worker's last push and the clock; -1 and 0 where servers know better."""
+        """Return the worker's last push and the clock; -1 and 0 if servers know better."""
         return -1, 0
 
     @abstractmethod
@@ -84,7 +84,7 @@ class _Scheduler(ABC):
 
 
 class _ShardScheduler(_Scheduler):
-    """Lets workers through: a shard without parameters."""
+    """Lets workers continue: a shard without parameters."""
 
     def __init__(self, run: RunState) -> None:
         self._turns = Turns(most_unanswered(run.experiment))
@@ -176,7 +176,7 @@ class WithServers:
         return server_name(shard), shard
 
     async def replace(self, worker: int, *, stays: bool) -> tuple[int, int]:
-        """Have the scheduler, if there is one, forget the process of a worker.
+        """Let the scheduler, if there is one, forget the process of a worker.
 
         Returns:
             The last iteration that the worker has pushed there, and the iterations finished; -1 and

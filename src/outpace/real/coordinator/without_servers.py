@@ -19,10 +19,10 @@ from outpace.sync.peers.meetings import Meetings
 
 
 class HostedMeetings:
-    """The meetings of a run: each ends when all workers that are still there have come.
+    """The meetings of a run: each ends when all workers that are in the run have entered it.
 
     Args:
-        timeout_s: seconds in which all must come after the first one.
+        timeout_s: seconds in which all must enter after the first worker.
         tell: sends a message to a worker.
     """
 
@@ -31,7 +31,7 @@ class HostedMeetings:
     ) -> None:
         self._kernel, self._timeout_s, self._tell = kernel, timeout_s, tell
         self._meetings = Meetings(workers)
-        self._alarm: Alarm | None = None  # while a worker waits
+        self._alarm: Alarm | None = None  # set while a worker waits
 
     def take(self, name: str, message: WireMessage) -> bool:
         """Handle a message of a worker; False if it is not about meetings alone."""
@@ -43,7 +43,7 @@ class HostedMeetings:
         return True
 
     def lose(self, name: str) -> None:
-        """This worker has left or is gone."""
+        """Note that a worker has left or is lost."""
         self._end(self._meetings.leave(name))
 
     def _end(self, workers: list[str]) -> None:
@@ -78,7 +78,7 @@ class WithoutServers:
     """Has the same methods as `WithServers`.
 
     Args:
-        checkpoints: those of the run; None: none are taken.
+        checkpoints: the checkpoints of the run; None: none are taken.
     """
 
     def __init__(
@@ -94,10 +94,10 @@ class WithoutServers:
         self._groups, self._checkpoints = groups, checkpoints
 
     def start(self) -> None:
-        """Nothing is started: the workers exchange what they compute among themselves."""
+        """Do nothing, because the workers exchange their results among themselves."""
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, because nothing is open."""
 
     def take(self, name: str, message: WireMessage) -> bool:
         """Handle a message about the training; False if it is about the run as a whole."""

@@ -1,19 +1,18 @@
-"""Decides when a run gets more workers and servers, or fewer. Without IO.
+"""Decides when the number of workers or servers of a run changes. Does no input or output.
 
 First the places for processes are counted on the nodes that are not drained: the places that the
-run's processes have, and the room for more. The room is divided between workers and servers one
-after the other: a place goes to the kind of process that is below its lower bound, or else to the
-kind that has the smaller share of its upper bound. The result is the *aim*: the numbers of workers
-and servers that the cluster has places for.
+run's processes have, and the room for more. The room is divided between workers and servers, one
+place after the other. Each place is given to the kind of process that is below its lower bound,
+otherwise to the kind that has the smaller share of its upper bound. The result is the *aim*: the
+numbers of workers and servers that the cluster has places for.
 
 - The run gets more processes if the aim is higher than the present numbers.
-- It gets fewer only if lost processes have no place any more: then the run begins again with those
-  that have one, if the lower bounds allow it.
+- It gets fewer only if lost processes have no place any more. Then the run begins again with the
+  processes that have a place, if the lower bounds allow it.
 
-With other numbers all processes of the run begin again from a checkpoint. The numbers never fall
-because other programs use the cluster. So a process that has just joined is not removed again. The
-run is asked for one change at a time, and only when all that is looked at has been the same for
-`settle_s`.
+When the numbers change, all processes of the run begin again from a checkpoint. Other programs on
+the cluster never reduce the numbers, so a process that has just joined is not removed again. Only
+one change is requested at a time, and only after nodes and run have not changed for `settle_s`.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from outpace.support.words import plural
 
 WORKER: Final = "worker"  # kinds of roles
 SERVER: Final = "server"
-RETRY_S: Final = 300.0  # before more processes are asked for again, after there was no room
+RETRY_S: Final = 300.0  # seconds before more processes are requested again after there was no room
 
-Bounds: TypeAlias = tuple[int, int]  # the least and the most
+Bounds: TypeAlias = tuple[int, int]  # the smallest and the largest number
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +35,7 @@ class Node:
     """A node of a cluster.
 
     Attributes:
-        id: identifies the node. name: for messages; two nodes may have the same.
+        id: identifies the node. name: name for messages; two nodes may have the same name.
         free: the resources that no program uses, by name.
         is_drained: True if the node is about to be removed, so no process is started on it.
     """
@@ -54,9 +53,9 @@ class ClusterView:
     Attributes:
         nodes: the nodes that are alive.
         places: the id of the node on which a role of the run has its place, by name of the role.
-            A role without a place is missing.
-        kept: ids of nodes on which the run has places reserved that no role uses, by kind of role.
-            A node is there once for each place.
+            Roles without a place are missing.
+        kept: ids of nodes on which the run has reserved places that no role uses, by kind of role.
+            A node occurs once for each such place.
     """
 
     nodes: Sequence[Node]
@@ -69,10 +68,10 @@ class RunView:
     """The processes of a run.
 
     Attributes:
-        workers: names of the workers that take part, or that are lost and come back.
+        workers: names of the workers of the run, including lost workers that will be replaced.
         servers: names of the servers.
-        may_grow: True unless a change is under way, a process comes back, or the run is about to
-            end.
+        may_grow: False while a change is in progress, while a process is being replaced, and when
+            the run is about to end.
         needs_places: True if the run waits for processes that are to be started again.
     """
 
@@ -87,9 +86,10 @@ class Rules:
     """The rules of one run.
 
     Attributes:
-        bounds: of the number of processes of a kind; that of another kind stays as it is.
+        bounds: lower and upper bound of the number of processes, by kind; the number of a kind
+            without bounds does not change.
         each: the resources of a process, by kind of role and by name of the resource.
-        settle_s: seconds for which all that is looked at must have been the same.
+        settle_s: seconds for which nodes and run must not have changed before a request.
     """
 
     bounds: Mapping[str, Bounds]
@@ -99,12 +99,12 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """The run is to have other numbers of processes.
+    """A request to run with other numbers of processes.
 
     Attributes:
-        workers, servers: None: the number stays as it is.
-        why: the reason, in words.
-        without: the processes that have no place, so the numbers are lower.
+        workers, servers: the new numbers; None: the number does not change.
+        why: the reason, as text.
+        without: the processes that have no place; if there are any, the numbers are lower.
     """
 
     workers: int | None
@@ -114,7 +114,7 @@ class Change:
 
 
 class _Seen(NamedTuple):
-    """What is known at one look; `aim`, `unplaced`: see the head of the file."""
+    """The state of nodes and run at one observation. The head of the file explains `aim`."""
 
     nodes: Sequence[str]
     run: RunView
@@ -124,12 +124,13 @@ class _Seen(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Memory:
-    """What is remembered from one look to the next.
+    """What is remembered from one observation to the next.
 
     Attributes:
-        seen: what was seen last. since_s: when it was seen first, or when the last change was
-            decided if that was later.
-        failed_s: when the run could not have what was asked for; None: the nodes have changed.
+        seen: the last observation. since_s: time of the first observation that was equal to it, or
+            of the last change if that is later.
+        failed_s: time when the run could not carry out a change; None: the nodes have changed
+            since.
     """
 
     seen: _Seen | None = None
@@ -140,7 +141,7 @@ class Memory:
 def decide(
     rules: Rules, memory: Memory, cluster: ClusterView, run: RunView, now_s: float
 ) -> tuple[Memory, Change | None]:
-    """Return what to remember, and what to ask the run for; None: nothing."""
+    """Return the new memory, and the request to the run; None: no request."""
     names = {SERVER: run.servers, WORKER: run.workers}
     unplaced = [n for of_kind in names.values() for n in of_kind if n not in cluster.places]
     nodes = [node.id for node in cluster.nodes if not node.is_drained]
@@ -162,7 +163,7 @@ def decide(
 def _aim(
     rules: Rules, cluster: ClusterView, names: Mapping[str, Sequence[str]]
 ) -> Mapping[str, int]:
-    """Return the number of processes of each kind that the cluster has places for."""
+    """Return the aim: the numbers of processes of each kind that have room on the cluster."""
     sound = [node for node in cluster.nodes if not node.is_drained]
     known, free = {node.id for node in sound}, [dict(node.free) for node in sound]
     kept = {kind: sum(on in known for on in nodes) for kind, nodes in cluster.kept.items()}
@@ -184,7 +185,7 @@ def _aim(
 def _takes(
     needed: Mapping[str, float], free: Sequence[dict[str, float]], kept: dict[str, int], kind: str
 ) -> bool:
-    """Take the place of one more process; False if there is none."""
+    """Use the place of one more process; False if there is none."""
     if kept.get(kind, 0) > 0:
         kept[kind] -= 1
         return True
@@ -197,7 +198,7 @@ def _takes(
 
 
 def _more(names: Mapping[str, Sequence[str]], aim: Mapping[str, int]) -> Change | None:
-    """Return the change to as many processes as the aim; None if it is not higher."""
+    """Return the change that raises the numbers to the aim; None if the aim is not higher."""
     numbers = {kind: aim[kind] for kind in names if aim[kind] > len(names[kind])}
     if not numbers:
         return None
@@ -212,7 +213,7 @@ def _fewer(
     names: Mapping[str, Sequence[str]],
     unplaced: Sequence[str],
 ) -> Change | None:
-    """Return the change to the processes that have a place; None if these are too few."""
+    """Return the change that keeps the processes with a place; None if these are too few."""
     numbers = {}
     for kind, of_kind in names.items():
         count = sum(name in cluster.places for name in of_kind)

@@ -1,4 +1,4 @@
-"""Has a run take more processes, or fewer, as the nodes of its cluster come and go.
+"""Changes the number of a run's processes as nodes of its cluster come and go.
 
 The coordinator does not wait for the cluster, which may take long to answer.
 """
@@ -24,16 +24,17 @@ if TYPE_CHECKING:
 
 Look: TypeAlias = Callable[[], Future[ClusterView]]
 
-_MOST_S: Final = 2.0  # between two looks
-_LOOKS: Final = 4  # while nothing must have changed
+_MOST_S: Final = 2.0  # seconds between two observations
+_LOOKS: Final = 4  # seconds without a change
 _ASKER: Final = "the nodes"
 
 
 @dataclass(frozen=True, slots=True)
 class Elastic:
-    """The rules of a run whose processes come and go, and what looks at its cluster.
+    """The rules of a run whose processes come and go, and the observer of its cluster.
 
-    look: begins to look. It, and what it returns, may raise anything of the cluster's library.
+    look: begins an observation, and returns a function that returns its result. Both may raise any
+    exception of the cluster's library.
     """
 
     rules: Rules
@@ -41,12 +42,12 @@ class Elastic:
 
 
 class NodeWatcher:
-    """Asks the coordinator for changes, as `outpace scale` does.
+    """Requests changes from the coordinator, like `outpace scale`.
 
     Args:
         log: called with a line for each change that the run accepts or refuses, with its reason,
-            and if the cluster cannot be looked at.
-        events: is told of each change, and why it was not done if so.
+            and if the cluster cannot be observed.
+        events: the log, which gets an event for each change, or why it was not made.
     """
 
     def __init__(self, elastic: Elastic, log: Log, events: EventLog) -> None:
@@ -59,9 +60,9 @@ class NodeWatcher:
         self._asked: Change | None = None  # the last one that the run has accepted
 
     def attach(self, coordinator: Coordinator) -> None:
-        """Watch for this attempt, until its kernel is closed. Forget what was refused before.
+        """Watch during this attempt, until its kernel is closed. Forget earlier refusals.
 
-        If all begin again, the cluster may not have room for all processes any more.
+        If all begin again, the cluster may no longer have room for all processes.
         """
         self._memory = Memory()
         self._coordinator = coordinator
@@ -75,7 +76,7 @@ class NodeWatcher:
             await coordinator.kernel.sleep(self._every_s)
 
     def _look_again(self) -> None:
-        """Take what was seen if the last look has come back, and begin the next one."""
+        """If the last observation is complete, take its result and begin the next one."""
         looking = self._looking
         if looking is not None and not looking.done():
             return
@@ -115,7 +116,7 @@ class NodeWatcher:
             self._say(change)
 
     def _say(self, change: Change) -> None:
-        """Say what changes, and why."""
+        """Report a change and its reason."""
         self._events.add(
             "elastic",
             why=change.why,
@@ -126,7 +127,7 @@ class NodeWatcher:
         self._log(f"elastic: {change.why}")
 
     def answer(self, asker: str, text: str, *, is_done: bool) -> None:
-        """Take the answer to a request; no effect if another one has asked."""
+        """Handle the answer to a request; answers to requests of others have no effect."""
         if asker == _ASKER and self._asked is not None and not is_done:
             now_s = seconds(self._coordinator.clock.now)
             self._memory = replace(self._memory, since_s=now_s, failed_s=now_s)

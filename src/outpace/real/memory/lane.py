@@ -1,17 +1,17 @@
-"""Large blocks of one connection, in memory that its two processes share.
+"""Large blocks of one connection, in memory that the connection's two processes share.
 
-The connection itself carries the messages, as it does without. So their order, their generation
-and their serial numbers are checked as always. What the messages about memory mean:
+The connection itself carries the messages, as it does without shared memory. So their order, their
+generation and their serial numbers are checked as always. The memory is used as follows:
 
 1. Each process knows from the plan of the run how large its blocks are. It makes slots of this size
-   and offers them (`OfferMemory`). Those of the process that calls are for this connection alone;
-   those of the process that listens are for all its connections.
-2. The other process opens them and says so or why it cannot (`MemoryAnswer`).
+   and offers them (`OfferMemory`). The slots of the calling process are for this connection only;
+   the slots of the listening process are for all its connections.
+2. The other process opens the slots and confirms it, or says why it cannot (`MemoryAnswer`).
 3. From then on a block is copied into a free slot, and the header of its message names the slot.
-4. The receiver says when it needs the block no more (`MemoryAnswer` with the slot).
+4. The receiver reports when it does not need the block any more (`MemoryAnswer` with the slot).
 
-If no slot is free, the block goes over the network. Blocks of probes always go over the network: a
-probe measures it.
+If no slot is free, the block is sent over the network. Blocks of probes are always sent over the
+network, because a probe measures it.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Lane:
     Args:
         send: sends a message over the connection.
         later: called before the clock waits.
-        note: called with why blocks go over the network although the other process is on this
-            machine.
+        note: called with the reason if blocks are sent over the network although the other process
+            is on this machine.
 
     Attributes:
         is_ready: True if blocks can be sent in slots.
@@ -55,9 +55,9 @@ class Lane:
     ) -> None:
         self._send, self._later, self._note = send, later, note
         self._own: OwnSlots | None = None
-        self._is_answered = False  # by the peer
+        self._is_answered = False  # slots offered by the peer
         self._theirs: PeerSlots | None = None
-        self._used: set[int] = set()  # slots of the peer whose blocks are used here
+        self._used: set[int] = set()  # slots of the peer whose blocks this process uses
         self.is_ready = self._is_closed = False
 
     def offer(self, own: OwnSlots | None) -> None:
@@ -69,9 +69,9 @@ class Lane:
     # -- to the peer -----------------------------------------------------------------------
 
     def place(self, message: WireMessage) -> int | None:
-        """Return the slot in which a message's block lies when it is sent; None: in none.
+        """Return the slot with a message's block when it is sent; None: there is none.
 
-        Only if `is_ready`.
+        Call this only if `is_ready`.
         """
         block = getattr(message, message.block_field, None)
         if isinstance(message, Probe) or not isinstance(block, torch.Tensor | Pieces):
@@ -82,7 +82,7 @@ class Lane:
     # -- from the peer ---------------------------------------------------------------------
 
     def take(self, message: MemoryMessage) -> None:
-        """Handle a message. Raises WireError if it must not come now."""
+        """Handle a message. Raises WireError if it must not be sent now."""
         if self._is_closed:
             return
         if isinstance(message, OfferMemory):
@@ -104,7 +104,8 @@ class Lane:
     def _take_offer(self, offer: OfferMemory) -> None:
         if self._theirs is not None or not offer.nbytes or not offer.slots:
             raise WireError("it offers memory again, or none")
-        if not is_available() or offer.boot != boot_id():  # another machine is no news
+        # no note if the peer is on another machine
+        if not is_available() or offer.boot != boot_id():
             self._send(MemoryAnswer(has=False))
             return
         try:
@@ -121,10 +122,10 @@ class Lane:
         """Return the block in a slot of the peer.
 
         Args:
-            is_finite: tests the block, if given.
+            is_finite: tests the block; None: it is not tested.
 
         Raises:
-            WireError: there is none, or it does not fit.
+            WireError: if there is none, or if it does not fit.
         """
         if self._theirs is None or slot in self._used:
             raise WireError(f"its block is in slot {slot}, which is not here or in use")
@@ -143,7 +144,7 @@ class Lane:
     # -- the end ---------------------------------------------------------------------------
 
     def close(self, *, hears: bool = False) -> None:
-        """The connection has ended. hears: messages that came before are still to be read."""
+        """Note that the connection has ended. hears: earlier messages are still to be read."""
         self._is_closed, self.is_ready = True, False
         if self._own is not None:
             self._own.leave(self)

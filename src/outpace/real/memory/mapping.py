@@ -1,17 +1,17 @@
 """Files in memory that processes of one machine share. Linux only.
 
 Such a file is made with `memfd_create`. It has no name, so nothing is left behind when its
-processes are killed. Its size is sealed: no process can shorten it while another one reads it. A
-file that others only read is sealed so that only the process that made it can write
+processes are killed. Its size is sealed: no process can shorten it while another process reads it.
+A file that other processes only read is sealed so that only its creator can write to it
 (F_SEAL_FUTURE_WRITE).
 
-Another process opens the file as `/proc/PID/fd/NUMBER`, which the kernel allows to processes of the
-same user only. The file begins with a random token, which was sent over the authenticated
-connection: a number that means another file, in another container or because of a lie, is found
-out by it.
+Another process opens the file as `/proc/PID/fd/NUMBER`, which the kernel allows only to processes
+of the same user. The file begins with a random token, which was also sent over the authenticated
+connection. So it is detected if the number refers to another file, because of a container or a
+false message.
 
-A mapping needs no file descriptor, but Python's mmap keeps one for each, and each block that is
-read is a mapping. So the C function is called.
+A mapping needs no file descriptor, but Python's mmap keeps one for each mapping, and each block
+that is read is a mapping. So the C function is called directly.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from typing import Any, Final, TypeAlias
 
 from outpace.support.machine import boot_id
 
-Memory: TypeAlias = Any  # bytes that can be written to, with the buffer protocol
+Memory: TypeAlias = Any  # writable bytes with the buffer protocol
 
 PAGE: Final = 4096
 _NAME: Final = "outpace"
@@ -41,27 +41,27 @@ _FAILED: Final = ctypes.c_void_p(-1).value
 
 
 def is_available() -> bool:
-    """True if this system has such memory."""
+    """True if this system supports such memory."""
     return hasattr(os, "memfd_create") and boot_id() != ""
 
 
 def new_file(nbytes: int, *, is_read: bool) -> tuple[int, Memory, str]:
     """Return the descriptor of a new file, its memory, and the token with which it begins.
 
-    It takes memory only where it is written to.
+    The file takes memory only for the pages that are written.
 
     Args:
-        is_read: only this process can write to it.
+        is_read: True: only this process can write to it.
 
     Raises:
-        OSError: there is no memory or file descriptor for it.
+        OSError: if there is no memory or file descriptor for it.
     """
     descriptor = os.memfd_create(_NAME, os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         os.ftruncate(descriptor, nbytes)
         os.posix_fallocate(descriptor, 0, PAGE)
         memory = mapped(descriptor, nbytes, is_private=False)
-        # After the mapping, which stays writable.
+        # This is done after the mapping, which remains writable.
         seals = _SIZE_SEALS | _SEAL_SEALS | (_SEAL_FUTURE_WRITE if is_read else 0)
         fcntl.fcntl(descriptor, _ADD_SEALS, seals)
     except OSError:
@@ -76,11 +76,11 @@ def opened(pid: int, number: int, nbytes: int, token: str) -> int:
     """Return a descriptor of the file that another process has under this number.
 
     Raises:
-        OSError: this process cannot get it, or it is not the file that has this size and token.
+        OSError: if this process cannot open it, or if it does not have this size and token.
     """
     path = f"/proc/{pid}/fd/{number}"
     try:
-        # Before it is opened: to open a device or a pipe may have effects.
+        # This is checked before opening, because opening a device or a pipe may have effects.
         if not os.readlink(path).startswith(f"/memfd:{_NAME}"):
             raise FileNotFoundError
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
@@ -101,14 +101,14 @@ def opened(pid: int, number: int, nbytes: int, token: str) -> int:
 
 
 def mapped(descriptor: int, nbytes: int, *, start: int = 0, is_private: bool) -> Memory:
-    """Return bytes of a file as memory, which is unmapped when nothing uses it any more.
+    """Return bytes of a file as memory, which is unmapped when it is not used any more.
 
     Args:
-        start: the first of them, a multiple of PAGE.
-        is_private: a page that is written to becomes a copy of this process.
+        start: the first byte, a multiple of PAGE.
+        is_private: True: a page that is written becomes a private copy of this process.
 
     Raises:
-        OSError: the system refuses it.
+        OSError: if the system refuses it.
     """
     flags = mmap.MAP_PRIVATE if is_private else mmap.MAP_SHARED
     system, protection = _system(), mmap.PROT_READ | mmap.PROT_WRITE
@@ -138,5 +138,5 @@ def _system() -> ctypes.CDLL:
 
 
 def in_pages(nbytes: int) -> int:
-    """Return the bytes of whole pages."""
+    """Return a number of bytes rounded up to whole pages."""
     return -(-nbytes // PAGE) * PAGE

@@ -2,14 +2,14 @@
 
 There are two kinds:
 
-- *Read* slots are for the parameters that a server sends. They serve all its workers, so one copy
-  is enough for all that get the same block. A receiver maps a slot anew for each block, as private
-  memory: a page that the receiver writes becomes a copy of its own.
+- *Read* slots are for the parameters that a server sends. All its workers use them, so one copy is
+  enough for all workers that get the same block. A receiver maps a slot again for each block, as
+  private memory: a page that the receiver writes becomes its private copy.
 - *Given* slots are for the gradients that a worker sends to one server. Both processes write to
-  them, in turns: the server may add other gradients to one in place.
+  them, in turns: the server may add other gradients in place.
 
-A slot is free again when all receivers have said that they do not need its block any more, and no
-tensor of this process lies in it. No process waits for a slot.
+A slot is free again when all receivers have reported that they do not need its block any more, and
+no tensor of this process uses it. No process waits for a slot.
 """
 
 from __future__ import annotations
@@ -36,20 +36,20 @@ from outpace.real.net.wire import WireError
 from outpace.support.machine import boot_id
 from outpace.support.memory import free_bytes
 
-LEAST_BYTES: Final = 1 << 17  # smaller blocks go over the network, which is faster for them
-_SHARE: Final = 4  # a slot takes at most a quarter of the memory that is free
+LEAST_BYTES: Final = 1 << 17  # smaller blocks are sent over the network, which is faster for them
+_SHARE: Final = 4  # a slot takes at most a quarter of the free memory
 
 
 class OwnSlots:
-    """Slots for the blocks of this process.
+    """Slots for the blocks that this process sends.
 
     Args:
-        slots: their number.
-        nbytes: size of each.
-        is_read: others only read them.
+        slots: number of slots.
+        nbytes: size of each slot.
+        is_read: True: other processes only read them.
 
     Raises:
-        OSError: there is no memory or file descriptor for them.
+        OSError: if there is no memory or file descriptor for them.
     """
 
     def __init__(self, slots: int, nbytes: int, *, is_read: bool) -> None:
@@ -59,12 +59,13 @@ class OwnSlots:
         here = os.getpid(), self._descriptor, token, boot_id()
         self.offer = OfferMemory(*here, slots, nbytes, is_read)
         self._bytes = torch.frombuffer(self._memory, dtype=torch.uint8)
-        self._readers = [set[object]() for _ in range(slots)]  # that need the block in each
+        # readers that need the block in each slot
+        self._readers = [set[object]() for _ in range(slots)]
         self._contents: list[weakref.ref[torch.Tensor | Pieces] | None] = [None] * slots
-        self._taken: set[int] = set()  # that have memory
+        self._taken: set[int] = set()  # slots that have memory
 
     def place(self, block: torch.Tensor | Pieces, reader: object) -> int | None:
-        """Return the slot in which this block is sent to a reader; None: it is sent in no slot.
+        """Return the slot in which this block is sent to a reader; None: in no slot.
 
         The block is copied to a slot unless one has it already.
         """
@@ -84,22 +85,22 @@ class OwnSlots:
         return slot
 
     def freed(self, slot: int, reader: object) -> None:
-        """A reader does not need the block in a slot any more.
+        """Note that a reader does not need the block in a slot any more.
 
         Raises:
-            WireError: it has no block there.
+            WireError: if the reader has no block there.
         """
         if slot >= len(self._readers) or reader not in self._readers[slot]:
             raise WireError(f"it frees slot {slot}, in which it has no block")
         self._readers[slot].remove(reader)
 
     def leave(self, reader: object) -> None:
-        """A reader is gone: it needs no block any more."""
+        """Note that a reader has ended and needs no block any more."""
         for readers in self._readers:
             readers.discard(reader)
 
     def close(self) -> None:
-        """Close the descriptor. Tensors and processes that have the memory keep it."""
+        """Close the descriptor. Tensors and processes that use the memory keep it."""
         if self._descriptor >= 0:
             os.close(self._descriptor)
             self._descriptor = -1
@@ -108,14 +109,14 @@ class OwnSlots:
         return PAGE + slot * self._stride
 
     def _known(self, block: torch.Tensor | Pieces) -> int | None:
-        """Return the slot that has a copy of the block; None: none has."""
+        """Return the slot that contains a copy of the block; None if there is no such slot."""
         for slot, content in enumerate(self._contents):
             if content is not None and content() is block:
                 return slot
         return None
 
     def _free(self, nbytes: int) -> int | None:
-        """Return a free slot for so many bytes, if possible one that has been used before."""
+        """Return a free slot for this number of bytes, if possible a slot that was used before."""
         if not LEAST_BYTES <= nbytes <= self._nbytes or self._descriptor < 0:
             return None
         for slot, readers in enumerate(self._readers):
@@ -125,12 +126,12 @@ class OwnSlots:
         return None
 
     def _has_memory(self, slot: int) -> bool:
-        """True if a slot has memory; it takes memory when it is used first."""
+        """True if a slot has memory; it gets memory at its first use."""
         if slot not in self._taken:
             free = free_bytes()
             if free is not None and _SHARE * self._stride > free:
                 return False
-            try:  # without it, a lack of memory would end the process when it writes
+            try:  # otherwise a lack of memory would end the process when it writes
                 os.posix_fallocate(self._descriptor, self._start(slot), self._stride)
             except OSError:
                 return False
@@ -141,10 +142,10 @@ class OwnSlots:
 def new_slots(
     slots: int, nbytes: int, note: Callable[[str], None], *, is_read: bool
 ) -> OwnSlots | None:
-    """Return slots for blocks of so many bytes; None: such blocks go over the network.
+    """Return slots for blocks of this size; None: such blocks are sent over the network.
 
     Args:
-        note: called with why, unless that was to be expected.
+        note: called with the reason, unless it was to be expected.
     """
     if nbytes < LEAST_BYTES or not is_available():
         return None
@@ -159,7 +160,7 @@ class PeerSlots:
     """Slots of another process.
 
     Raises:
-        OSError: this process cannot get them, or they are not as they were offered.
+        OSError: if this process cannot open them, or if they differ from the offer.
     """
 
     def __init__(self, offer: OfferMemory) -> None:
@@ -167,7 +168,7 @@ class PeerSlots:
         self._stride, size = in_pages(offer.nbytes), _file_bytes(offer.slots, offer.nbytes)
         self._descriptor = opened(offer.pid, offer.descriptor, size, offer.token)
         close = weakref.finalize(self, os.close, self._descriptor)
-        self._memory: Memory = None  # of given slots
+        self._memory: Memory = None  # mapped memory of given slots
         if not offer.is_read:
             self._memory = mapped(self._descriptor, size, is_private=False)
             close()  # the mapping needs no descriptor
@@ -175,12 +176,12 @@ class PeerSlots:
     def block(
         self, slot: int, elements: int, dtype: torch.dtype, when_gone: Callable[[], object]
     ) -> torch.Tensor:
-        """Return the block in a slot, to which the caller may write.
+        """Return the block in a slot; the caller may write to it.
 
         when_gone: called, in any thread, when no tensor uses it any more.
 
         Raises:
-            WireError: there is no such slot, or the block does not fit, or cannot be mapped.
+            WireError: if there is no such slot, or if the block does not fit or cannot be mapped.
         """
         nbytes, start = elements * dtype.itemsize, PAGE + slot * self._stride
         if slot >= self._slots or nbytes > self._nbytes:
@@ -204,7 +205,7 @@ def lent(
     """Return memory as a tensor. when_gone: called when no tensor uses it any more."""
     view = memoryview(memory)[start : start + elements * dtype.itemsize]
     weakref.finalize(view, when_gone).atexit = False
-    return torch.frombuffer(view, dtype=dtype)  # keeps the view
+    return torch.frombuffer(view, dtype=dtype)  # keeps the view alive
 
 
 def _file_bytes(slots: int, nbytes: int) -> int:

@@ -1,8 +1,8 @@
-"""Blocks as they travel: cut into pieces of a megabyte, and put together again.
+"""Cuts blocks into pieces of a megabyte for transfer, and puts them together again.
 
-A large block stays in the memory in which its pieces came (`Pieces` in `outpace.blocks.block`). A
-piece of a megabyte is checked while it is in a cache and the next one is under way, and its memory
-is reused for the next block.
+A large block stays in the memory in which its pieces were received (`Pieces` in
+`outpace.blocks.block`). A piece of a megabyte is checked while it is in a cache and the next piece
+is being received, and its memory is reused for the next block.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ IsFinite: TypeAlias = Callable[[torch.Tensor], bool]
 
 
 def head_of(block: Block) -> BlockHead:
-    """Return the announcement of a block."""
+    """Return the head of a block, which stands for it in a message."""
     if isinstance(block, Phantom):
         return BlockHead(PHANTOM, block.nbytes)
     return BlockHead(dtype_name(block.dtype), block.numel())
 
 
 def head_in(message: WireMessage) -> BlockHead | None:
-    """Return the head of the block that is to come with a message; None: none is."""
+    """Return the head of the block that follows a message; None: there is no block."""
     head: BlockHead | None = getattr(message, message.block_field, None)
     return head
 
@@ -44,12 +44,12 @@ def block_elements(dtype: str, part: slice) -> int:
 
 
 def value_bytes(block: tuple[str, int]) -> int:
-    """Return the bytes of a block of this dtype and elements; 0: it has no values."""
+    """Return the bytes of a block with this dtype and number of elements; 0: it has no values."""
     return 0 if block[0] == PHANTOM else BlockHead(*block).nbytes
 
 
 def on_the_wire(block: tuple[str, int]) -> tuple[str, int]:
-    """Return dtype and elements of a block of these when it is narrowed (`blocks.narrowing`)."""
+    """Return dtype and elements of such a block after its conversion (`blocks.narrowing`)."""
     dtype, elements = block
     if dtype == PHANTOM:
         return PHANTOM, elements // 2
@@ -70,7 +70,7 @@ def pieces_of(block: Block) -> Iterator[memoryview]:
 
 
 def block_in(piece: memoryview, head: BlockHead) -> Block | None:
-    """Return the block that came in this piece, in memory of its own; None: it has several."""
+    """Return the block in this single piece, in its own memory; None: it has several pieces."""
     if len(piece) > PIECE_BYTES or len(piece) != head.nbytes:
         return None
     if head.dtype == PHANTOM:
@@ -115,13 +115,13 @@ class Assembly:
 
 
 def _cut_alike(block: Pieces) -> bool:
-    """True if the parts of the block are the pieces that travel."""
+    """True if the parts of the block are equal to the pieces that are sent."""
     *first, last = block.parts
     return last.nbytes <= PIECE_BYTES and all(part.nbytes == PIECE_BYTES for part in first)
 
 
 def _computable(piece: memoryview, dtype: torch.dtype) -> memoryview:
-    """Return the piece in memory that torch can compute with; a copy only if needed."""
+    """Return the piece in memory with which torch can compute; a copy only if needed."""
     if piece.readonly or np.frombuffer(piece, np.uint8).ctypes.data % dtype.itemsize:
         return memoryview(bytearray(piece))
     return piece

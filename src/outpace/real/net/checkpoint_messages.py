@@ -1,4 +1,4 @@
-"""Wire messages about checkpoints: of the servers' shards, and of what scripts keep."""
+"""Wire messages about checkpoints of the servers' shards and of the states of scripts."""
 
 from __future__ import annotations
 
@@ -12,23 +12,25 @@ from outpace.record.checkpoints.tensors import Part
 from outpace.record.totals import Totals
 from outpace.sync.messages import Count, WireBlock, WireMessage
 
-# Clocks and versions that processes report. What is asked for a little later is within Count.
+# Clocks and versions that processes report. Numbers that are requested a little later are within
+# Count.
 MOST_CLOCK: Final = 1 << 53
 Clock: TypeAlias = Annotated[int, msgspec.Meta(ge=0, le=MOST_CLOCK)]
-MOST_KEPT: Final = 1 << 33  # bytes that a script may keep beside its parameters
-MOST_REPORTED: Final = 1 << 25  # bytes of it that are sent between checkpoints, too
-_LONGEST: Final = 1000  # characters of an error
+MOST_KEPT: Final = 1 << 33  # largest number of bytes of a script's state besides its parameters
+# largest number of these bytes that is also sent between checkpoints
+MOST_REPORTED: Final = 1 << 25
+_LONGEST: Final = 1000  # largest number of characters of an error
 
 
 class TakeCheckpoint(WireMessage, tag="take checkpoint"):
-    """The coordinator to a server: save the shard when its clock becomes `clock`; None: at once.
+    """The coordinator's order to a server to save its shard at clock `clock`; None: at once.
 
-    Without servers it goes to the workers, whose clock is the number of their all-reduces; it is 0
-    only when the run begins. To the worker of a script with servers: save what the script keeps
-    when it begins the iteration `clock`, or the first one after it; None: the next one.
+    Without servers it is sent to the workers, whose clock is the number of their all-reduces; it is
+    0 only at the beginning of the run. The worker of a script with servers must save the script's
+    state when the script begins iteration `clock`, or the first later one; None: the next one.
 
-    number: of the checkpoint. folder: for the files.
-    common: save the model that all workers have, too.
+    number: number of the checkpoint. folder: folder for the files. common: True: also save the
+    common model.
     """
 
     number: Count
@@ -38,23 +40,24 @@ class TakeCheckpoint(WireMessage, tag="take checkpoint"):
 
 
 class VersionReached(WireMessage, tag="version reached"):
-    """The answer to TakeSnapshot with request 0. clock: of the shard."""
+    """The answer to TakeSnapshot with request 0. clock: clock of the shard."""
 
     version: Clock
     clock: Clock
 
 
 class CheckpointPart(WireMessage, tag="checkpoint saved"):
-    """A process that is saved, to the coordinator: its part is on the disk.
+    """Tells the coordinator that the part of a saved process is on the disk.
 
-    number: of the checkpoint. now: time of the run at which the state was taken. totals: of the
-    process at that time. iteration: that a worker begins next, or its script has begun. clock: of
-    the shard of a server; of a worker, the results of all-reduces that it has. updates: versions of
-    the model that a worker evaluates. parts: the files. shard: of a server; without servers the
-    model that all workers have, if it was asked for. own: what a worker has beside that model, if
-    anything. is_complete: False if the script of a worker gives `outpace.attach` nothing to keep
-    and reads no data with `outpace.sampler`, so that it begins anew when the run is resumed.
-    kept_at: the time of the run at which the script of a worker was saved, if it has one.
+    number: number of the checkpoint. now: time of the run at which the state was taken. totals:
+    sums of the process at that time. iteration: the iteration that a worker begins next, or that
+    its script has begun. clock: clock of a server's shard; for a worker, its number of all-reduce
+    results. updates: number of versions of the model that a worker evaluates. parts: the files.
+    shard: the shard of a server; without servers the common model, if it was requested. own: what a
+    worker has in addition to that model, if anything. is_complete: False if the script of a worker
+    gives `outpace.attach` no objects to keep and reads no data with `outpace.sampler`, so that it
+    begins from its start when the run is resumed. kept_at: the time of the run at which a worker's
+    script was saved, if it has one.
     """
 
     number: Count
@@ -73,10 +76,11 @@ class CheckpointPart(WireMessage, tag="checkpoint saved"):
 class NotSaved(WireMessage, tag="not saved"):
     """The answer of a process that has not saved its state.
 
-    The coordinator then tells the others, with the number alone: they give the checkpoint up.
+    The coordinator then sends this message, with only the number, to the others, which give up the
+    checkpoint.
 
-    clock: at which it is, if it was past the one that it was asked for; of a worker, the iteration
-    that it has begun. why: the problem, if it could not save its state.
+    clock: its present clock, if it was past the requested one; for a worker, the iteration that it
+    has begun. why: the problem, if it could not save its state.
     """
 
     number: Count
@@ -92,12 +96,13 @@ class NotSaved(WireMessage, tag="not saved"):
 class ScriptState(WireMessage, tag="script state"):
     """The state of a worker's script, as the bytes of a safetensors file.
 
-    A worker sends it for a process that may take its place; the coordinator sends it to a worker
-    that is resumed from there.
+    A worker sends it for a process that may replace it; the coordinator sends it to a worker that
+    continues with this state.
 
-    done: from a worker, the iteration that it begins; to a worker, how many iterations the servers
-    have of the process that was here before; it computes those from the state on again, without a
-    push. logs: to a worker, True if what the script logs meanwhile is not known yet.
+    done: from a worker, the iteration that it begins; to a worker, the number of iterations that
+    the servers have of the previous process: it computes the iterations between the state and this
+    number again, without a push. logs: to a worker, True if the values that the script logs in
+    these iterations are not known yet.
     """
 
     block: WireBlock

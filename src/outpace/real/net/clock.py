@@ -1,8 +1,8 @@
-"""The kernel's clock in real time: waits for the next event by polling sockets.
+"""The kernel's clock in real time: it waits for the next event by polling sockets.
 
-One thread does everything. The kernel asks the clock to wait until the next event; the clock waits
-on all sockets at once and calls the handler of each that can be read, which puts what came into a
-mailbox. ZeroMQ's own threads move bytes meanwhile.
+One thread does everything. The kernel asks the clock to wait until the next event. The clock waits
+on all sockets at once and calls the handler of each socket that can be read; the handler puts the
+messages into a mailbox. ZeroMQ's own threads transfer bytes in parallel.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import zmq
 from outpace.support.units import Time
 
 Readable: TypeAlias = "zmq.Socket[bytes] | int"
-Later: TypeAlias = deque[Callable[[], object]]  # what other threads have found out
+Later: TypeAlias = deque[Callable[[], object]]  # messages from other threads
 
 _MILLISECOND: Final = 1_000_000
 _DELAYED: Final = [
@@ -30,22 +30,22 @@ _DELAYED: Final = [
     for name in ("SIGINT", "SIGTERM", "SIGHUP", "SIGUSR1")
     if hasattr(signal, name)
 ]
-_MOST_MS: Final = 1000  # interrupts a wait now and then, for signals
+_MOST_MS: Final = 1000  # longest wait before signals are checked
 
 
 class RealClock:
     """Nanoseconds since `origin`, a value of time.monotonic_ns.
 
-    All processes on one machine share that clock; a process elsewhere has an origin of its own.
-    A handler need not take in all that has arrived: it is called again for the rest, after the
+    All processes on one machine share that clock; a process on another machine has its own origin.
+    A handler need not read everything that has arrived: it is called again for the rest, after the
     walkers that it woke have run.
 
     Attributes:
-        later: to be called before the next wait. Any thread may append to it.
-        idle_ns: the clock found nothing to read then, or stopped waiting then because something
-            came. The sockets set the others for the message that is being handled: its first piece
-            was read at first_ns, its last piece at read_ns, and the last piece came after after_ns.
-            All are values of time.monotonic_ns().
+        later: functions to call before the next wait. Any thread may append to it.
+        idle_ns: time when the clock found nothing to read, or stopped waiting because something
+            arrived. The sockets set the other times for the message that is being handled: its
+            first piece was read at first_ns, its last piece at read_ns, and the last piece arrived
+            after after_ns. All are values of time.monotonic_ns().
     """
 
     def __init__(self, origin: int | None = None) -> None:
@@ -53,7 +53,7 @@ class RealClock:
         self.idle_ns = self.after_ns = self.first_ns = self.read_ns = time.monotonic_ns()
         self.later: Later = deque()
         self._poller = zmq.Poller()
-        self._signals: list[Callable[[], object]] = []  # handlers of signals that have come
+        self._signals: list[Callable[[], object]] = []  # handlers of signals that have arrived
         self._handlers: dict[Readable, Callable[[], None]] = {}
 
     @property
@@ -74,8 +74,8 @@ class RealClock:
     def interruptible(self) -> Iterator[None]:
         """In the main thread, delay `_DELAYED` signals until the clock is about to wait.
 
-        Raised anywhere else they could lose a message, or get lost themselves: ZeroMQ's binding
-        swallows what is raised while it frees a message.
+        If their handlers raised an error anywhere else, a message could be lost, or the error
+        itself: ZeroMQ's binding ignores errors that are raised while it frees a message.
         """
         if threading.current_thread() is not threading.main_thread():
             yield
@@ -98,13 +98,13 @@ class RealClock:
             self._run_signal_handlers()
 
     def _run_signal_handlers(self) -> None:
-        """Run the handlers of signals that have come; if one raises, the others are dropped."""
+        """Run the handlers of received signals; if one raises, the others are dropped."""
         come, self._signals = self._signals, []
         for handle in come:
             handle()
 
     def __call__(self, next_event: Time | None) -> Time | None:
-        """Call the handlers of what can be read; if nothing can, wait until the next event."""
+        """Call the handlers of readable sockets; if there are none, wait until the next event."""
         if self._signals:
             self._run_signal_handlers()
         while self.later:
@@ -117,7 +117,7 @@ class RealClock:
             timeout_ms = _MOST_MS
         elif wait <= 0:
             timeout_ms = 0
-        else:  # rounded down, the rest is slept: a poll counts in whole milliseconds
+        else:  # rounded down, as a poll counts in whole milliseconds; the clock sleeps for the rest
             timeout_ms = min(wait // _MILLISECOND, _MOST_MS)
         ready = self._poller.poll(0)
         if not ready:

@@ -1,4 +1,4 @@
-"""The messages of workers to the program of a process that listens, within their bounds."""
+"""The messages of workers to the program of a listening process, within their bounds."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ from outpace.sync.messages import (
 from outpace.sync.programs.partial_pull import Unanswered
 
 _LOOK_AGAIN_S: Final = 0.001
-_OF_SHARD: Final = Push | Pull  # most messages, and so judged first
-_ALONE: Final = Pull | Leave | Pause | Rejoin  # messages for a shard beside pushes
+_OF_SHARD: Final = Push | Pull  # these are most of the messages, and so are checked first
+_ALONE: Final = Pull | Leave | Pause | Rejoin  # messages for a shard besides pushes
 _OF_COORDINATOR: Final = SetPolicy | Close | Lost
 
 
@@ -47,15 +47,16 @@ class Turns:
     must not fill the memory of a server.
 
     Args:
-        most: unanswered pulls of a worker.
-        pushes: pushes of a worker between two pulls.
+        most: largest number of unanswered pulls of a worker.
+        pushes: largest number of pushes of a worker between two pulls.
     """
 
     def __init__(self, most: int, pushes: int = 1) -> None:
         self._most, self._pushes = most, pushes
-        self._pushed: defaultdict[int, int] = defaultdict(int)  # since the worker's last pull
+        # number of pushes since the worker's last pull
+        self._pushed: defaultdict[int, int] = defaultdict(int)
         self._owed: defaultdict[int, Unanswered] = defaultdict(Unanswered)
-        self._begun: set[int] = set()  # workers that have sent something
+        self._begun: set[int] = set()  # workers that have sent a message
 
     def take(self, message: FromWorker) -> bool:
         """Count a message; False if it exceeds a bound."""
@@ -71,7 +72,7 @@ class Turns:
                 return self._pushed[worker] <= self._pushes
             self._pushed[worker] = 0
             owed.asked(message.iteration)
-        elif isinstance(message, Rejoin):  # later, it would take the bounds away
+        elif isinstance(message, Rejoin):  # later it would remove the bounds
             return is_first
         return True
 
@@ -85,20 +86,20 @@ class Turns:
         )
 
     def forget(self, worker: int) -> None:
-        """Count anew: a new process stands for this worker, and may begin with `Rejoin`."""
+        """Count again from 0: a new process has this worker's name, and may send `Rejoin`."""
         self._begun.discard(worker)
         self._pushed.pop(worker, None)
         self._owed.pop(worker, None)
 
     def answered(self, worker: int, iteration: int) -> None:
-        """The worker's pulls up to this iteration are answered."""
+        """Note that the worker's pulls up to this iteration are answered."""
         self._owed[worker].answered(iteration)
 
 
 class Inbox:
     """The messages for a program that have arrived at a listener.
 
-    Those of a worker that is refused are dropped.
+    Messages of a refused worker are dropped.
     """
 
     def __init__(self, kernel: Kernel, listener: Listener, name: str, turns: Turns | None) -> None:
@@ -108,7 +109,7 @@ class Inbox:
         listener.when_refused.append(self._drop)
 
     def take(self, peer: str, message: FromWorker) -> bool:
-        """Keep a message for the program; refuse a worker that must not send it now."""
+        """Store a message for the program; refuse a worker that must not send it now."""
         if peer != worker_name(message.worker):
             self._listener.refuse(peer, f"it speaks for worker {message.worker}")
             return False
@@ -119,9 +120,9 @@ class Inbox:
         return True
 
     async def replace(self, worker: int, *, stays: bool) -> None:
-        """Have the program forget the process of a worker, after all that has come from it.
+        """Let the program forget a worker's process, after all messages of that process.
 
-        stays: see `sync.messages.Lost`. The listener hears only the new process by now.
+        stays: see `sync.messages.Lost`. The listener already accepts only the new process.
         """
         if self._turns is not None:
             self._turns.forget(worker)
@@ -129,9 +130,9 @@ class Inbox:
         await self.settled()
 
     async def settled(self) -> None:
-        """Wait until the program has processed all that has arrived."""
+        """Wait until the program has processed all messages that have arrived."""
         await self._kernel.sleep(0)
-        while len(self._mailbox):  # the program works, or waits for something else
+        while len(self._mailbox):  # the program is working, or waits for something else
             await self._kernel.sleep(_LOOK_AGAIN_S)
 
     async def recv_within(self, timeout_s: float) -> Message | None:
@@ -140,12 +141,12 @@ class Inbox:
         return await self._mailbox.get_within(timeout_s)
 
     def refuse(self, message: Message, error: ProtocolError) -> None:
-        """Ignore the worker that sent an illegal message; raise the error if none has sent it."""
+        """Ignore the worker that sent an illegal message; raise the error if no worker did."""
         if isinstance(message, _OF_COORDINATOR):
             raise error
         assert isinstance(message, FromWorker)
         self._listener.refuse(worker_name(message.worker), str(error))
 
     def _drop(self, name: str) -> None:
-        """Drop what a peer has sent that is refused now."""
+        """Drop the messages of a peer that is refused now."""
         self._mailbox.drop(lambda m: isinstance(m, FromWorker) and worker_name(m.worker) == name)

@@ -1,9 +1,10 @@
-"""Wire messages: what the processes of a run send each other.
+"""Wire messages, which the processes of a run send to each other.
 
-Messages of programs are sent as they are (`sync.messages`). Those for what workers do together are
-in `peer_messages`, those about checkpoints in `checkpoint_messages`, those of the first measurement
-in `probes`, what processes report in `report_messages`, the others here. `wire` has what is around
-a message. Every field is typed and bounded, so that decoding refuses values that cannot be right.
+Messages of programs are sent unchanged (`sync.messages`). Messages about averages and meetings of
+workers are in `peer_messages`, messages about checkpoints in `checkpoint_messages`, messages of the
+first measurement in `probes`, reports in `report_messages`, all others in this file. `wire` has the
+envelope of messages. Every field is typed and bounded, so that decoding refuses values that cannot
+be right.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Watermark: TypeAlias = Annotated[int, msgspec.Meta(ge=-1, lt=2**62)]
 
 
 class WirePart(msgspec.Struct, array_like=True, gc=False, forbid_unknown_fields=True):
-    """A part of a message, or what is around it."""
+    """A part of a message, or of its envelope."""
 
 
 class BlockPiece(WireMessage, tag="more"):
@@ -36,11 +37,11 @@ class BlockPiece(WireMessage, tag="more"):
 
 
 class Initialize(WireMessage, tag="initialize"):
-    """Worker 0 to a server: start from this block, with this optimizer.
+    """Tells a server to start from this block, with this optimizer. Sent by worker 0.
 
-    optimizer: empty, or the name of a user's optimizer. groups: for each parameter group of
-    such an optimizer, the (parameter number, low, high) of its pieces of the block. has_state:
-    an OptimizerState follows, with which the optimizer begins.
+    optimizer: empty, or the name of a user's optimizer. groups: for each parameter group of such an
+    optimizer, its pieces as (parameter number, low, high) of the block. has_state: an
+    OptimizerState follows, with which the optimizer begins.
     """
 
     optimizer: Name
@@ -51,16 +52,16 @@ class Initialize(WireMessage, tag="initialize"):
 
 
 class Fetch(WireMessage, tag="fetch"):
-    """A worker to a server: send a Snapshot, or the OptimizerState.
+    """A worker's request to a server for a Snapshot or the OptimizerState.
 
-    what: `initial` parameters, the `final` ones once all workers have left, or the `state`.
+    what: `initial` parameters, `final` parameters (once all workers have left), or the `state`.
     """
 
     what: Literal["initial", "final", "state"]
 
 
 class StateEntry(WirePart):
-    """An entry of an optimizer's state: a tensor, or a value if `dtype` is empty.
+    """An entry of an optimizer's state: a tensor, or a plain value if `dtype` is empty.
 
     elements: 0 for a tensor without a dimension.
     """
@@ -75,7 +76,7 @@ class StateEntry(WirePart):
 class OptimizerState(WireMessage, tag="state"):
     """The state of a script's optimizer for one shard; the tensors follow as bytes.
 
-    A server answers Fetch with it. Worker 0 sends it to replace the state.
+    It is a server's answer to Fetch. Worker 0 sends it to replace the state.
     """
 
     shard: Index
@@ -84,16 +85,16 @@ class OptimizerState(WireMessage, tag="state"):
 
 
 class Snapshot(WireMessage, tag="snapshot"):
-    """The parameters of a shard at a version.
+    """The parameters of a shard, with their version.
 
-    request: number of the TakeSnapshot that it answers; 0 if it answers a Fetch.
+    request: number of the TakeSnapshot that this answers; 0 if it answers a Fetch.
     """
 
     shard: Index
     version: Count
     request: Count
     now: Count
-    applied: Count  # gradients that this shard has applied
+    applied: Count  # number of gradients that this shard has applied
     block: WireBlock
 
 
@@ -101,43 +102,44 @@ class Snapshot(WireMessage, tag="snapshot"):
 
 
 class JoinRun(WireMessage, tag="join"):
-    """A process is ready to take part. Servers say where they listen, workers what they train."""
+    """Tells that a process is ready. Servers add their endpoint, workers the model they train."""
 
     outpace: Name  # version
     pid: Count
     endpoint: Text = ""
     layout: Layout = ""  # names, shapes and dtypes of the parameters
     used: Text = ""  # kind and settings of a script's optimizer, as JSON
-    buffer_bytes: Count = 0  # of the model's buffers and untrained parameters
+    buffer_bytes: Count = 0  # size of the model's buffers and untrained parameters
     layers: list[Count] = msgspec.field(default_factory=list)  # elements of each parameter
     dtype: Name = ""
-    digest: Name = ""  # of the worker's initial parameters
+    digest: Name = ""  # digest of the worker's initial parameters
     state: Name = ""  # digest of the optimizer's state; empty if workers may differ, or without any
-    gpu: Name = ""  # unique name of the GPU they are on; empty: a CPU, or several GPUs
+    gpu: Name = ""  # unique name of the GPU with the parameters; empty: a CPU, or several GPUs
     follows: bool = False  # the worker's script trains with its own collectives
     host: Name = ""  # name of its host
     machine: Name = ""  # equal in processes with the same network interfaces; empty: unknown
 
 
 class Plan(WireMessage, tag="plan"):
-    """All processes have joined: where the servers are, and what the run starts from.
+    """Tells that all processes have joined: where the servers are, and how the run starts.
 
-    first: the first iteration of each worker, where a run continues; empty: all begin with 0. late:
-    the others train already, and the worker takes the place of one that was lost. kept: for each
-    worker, the bytes of the ScriptState that follows; empty if none does. ended: workers whose
-    scripts had come to their end before the checkpoint. before, places: of `Redivided`; 0 if there
-    were as many workers before. resume: without servers, the folder of the checkpoint from which
-    the workers continue; empty: they begin.
+    first: the first iteration of each worker, if a run continues; empty: all begin with 0. late:
+    True: the others train already, and the worker replaces a lost process. kept: for each worker,
+    the bytes of the ScriptState that follows; empty if none follows. ended: workers whose scripts
+    had ended before the checkpoint. before, places: see `Redivided`; 0 if the number of workers is
+    the same. resume: without servers, the folder of the checkpoint from which the workers continue;
+    empty: they begin.
     """
 
     endpoints: list[Text]  # of the servers
     keys: list[Text]  # their public keys
     layers: list[Count]  # elements of each parameter
-    bounds: list[Count]  # between the servers' slices of the flat parameters, from 0 to the end
+    # bounds between the servers' slices of the flat parameters, from 0 to the end
+    bounds: list[Count]
     dtype: Name
-    digest: Name  # of worker 0's parameters, which all workers start from
+    digest: Name  # digest of worker 0's parameters, with which all workers start
     share: bool = False  # True if some workers' initial parameters differ from worker 0's
-    backend: Name = "gloo"  # of torch.distributed
+    backend: Name = "gloo"  # backend of torch.distributed
     first: list[Count] = msgspec.field(default_factory=list)
     late: bool = False
     kept: list[Count] = msgspec.field(default_factory=list)
@@ -159,16 +161,16 @@ class ModelBuffers(WireMessage, tag="extras"):
 
 
 class Ready(WireMessage, tag="ready"):
-    """A process has done what comes before the first iteration."""
+    """Tells that a process has finished its preparation for the first iteration."""
 
 
 class Go(WireMessage, tag="go"):
-    """All processes are ready, and the time of the run begins.
+    """Tells that all processes are ready, and the time of the run begins.
 
     On the machine whose boot id is `boot`, that time is the monotonic clock minus `origin`.
 
     probe: ns; if not 0, the time does not begin yet: the worker measures the network for at most
-    so long, and says Ready again.
+    this time, and sends Ready again.
     """
 
     origin: Count = 0
@@ -177,11 +179,11 @@ class Go(WireMessage, tag="go"):
 
 
 class Compared(WireMessage, tag="compared"):
-    """What a worker's script has in an iteration, to be compared with the other workers' scripts.
+    """Data of a worker's script in an iteration, for comparison with other workers' scripts.
 
     what: `gradient`: the SHA-256 of its first gradient, to find workers with equal data; empty if
-    there is none in this iteration, or all of it is zero. `settings`: its optimizer settings, which
-    differ from another worker's: of each parameter group, as JSON.
+    there is no gradient in this iteration, or if it is zero. `settings`: the settings of each
+    parameter group of its optimizer, as JSON, because they differ from another worker's.
     """
 
     what: Literal["gradient", "settings"]
@@ -190,9 +192,9 @@ class Compared(WireMessage, tag="compared"):
 
 
 class TakeSnapshot(WireMessage, tag="read"):
-    """The coordinator asks for a Snapshot, as soon as the shard has this version.
+    """The coordinator's request for a Snapshot as soon as the shard has this version.
 
-    request: a number from 1, which the Snapshot repeats; 0: for a VersionReached only.
+    request: a number from 1, which the Snapshot repeats; 0: a VersionReached is enough.
     """
 
     request: Count
@@ -200,7 +202,7 @@ class TakeSnapshot(WireMessage, tag="read"):
 
 
 class ChangePolicy(WireMessage, tag="change"):
-    """The coordinator to a server: follow another policy, or another condition.
+    """The coordinator's order to a server to follow another policy or another condition.
 
     what: `policy`, with its configuration as JSON in `text`; or `pull` or `push`, with the name
     of a function that the server's own configuration names too (empty: no condition).
@@ -211,9 +213,9 @@ class ChangePolicy(WireMessage, tag="change"):
 
 
 class ReplaceWorker(WireMessage, tag="replace"):
-    """The coordinator to a server: hear only the process of this generation as `worker`.
+    """The coordinator's order to accept only the process of this generation as `worker`.
 
-    stays: False if there will be none, because the worker has left the run.
+    stays: False if there will be no such process, because the worker has left the run.
     """
 
     worker: Index
@@ -222,10 +224,11 @@ class ReplaceWorker(WireMessage, tag="replace"):
 
 
 class WorkerReplaced(WireMessage, tag="replaced"):
-    """The answer of a server to ReplaceWorker, once nothing of the old process is to be processed.
+    """A server's answer to ReplaceWorker, after the last message of the old process.
 
     watermark: highest iteration that the worker has pushed to this shard; -1: none. clock: V, the
-    iterations that the shard has finished. Of a worker that leaves, what they were before it left.
+    number of iterations that the shard has finished. If a worker leaves, both numbers are from
+    before it left.
     """
 
     worker: Index
@@ -235,12 +238,11 @@ class WorkerReplaced(WireMessage, tag="replaced"):
 
 
 class TrainingDone(WireMessage, tag="left"):
-    """A worker takes no more part in the training; its script may still run.
+    """Tells that a worker does not train any more; its script may still be running.
 
     pushed: iterations up to the last one that a script has pushed to any server.
-    ended: True if the script has come to its end; False if the run stopped it, such as at
-        stop.iterations.
-    batch_size: of the DataLoader of a script; 0: it is not known.
+    ended: True if the script has ended; False if the run stopped it, such as at stop.iterations.
+    batch_size: batch size of the script's DataLoader; 0: not known.
     """
 
     pushed: Count = 0
@@ -249,23 +251,23 @@ class TrainingDone(WireMessage, tag="left"):
 
 
 class ProcessDone(WireMessage, tag="finished"):
-    """A process has sent everything it had to send, and ends when the coordinator has it.
+    """Tells that a process has sent everything, and ends when the coordinator has received it.
 
-    The coordinator answers with the same message: everything has arrived.
+    The coordinator answers with the same message when everything has arrived.
     """
 
 
 class StopRun(WireMessage, tag="stop"):
-    """The coordinator to all: the run is over. early: before its configured end."""
+    """Tells all processes that the run is over. early: before its configured end."""
 
     reason: Text
     early: bool = False
 
 
 class Refused(WireMessage, tag="refused"):
-    """The receiver's last message was refused; no later message will be accepted.
+    """Tells that the receiver's last message was refused, and no later one will be accepted.
 
-    replaced_by: generation of the process that has taken the receiver's place; 0: none has.
+    replaced_by: generation of the process that has replaced the receiver; 0: it was not replaced.
     """
 
     reason: Text
@@ -273,7 +275,7 @@ class Refused(WireMessage, tag="refused"):
 
     @classmethod
     def replaced(cls, generation: int) -> Refused:
-        """Return the message for a process whose place one of this generation has taken."""
+        """Return the message to a process that was replaced by a process of this generation."""
         return cls("another process has its place", generation)
 
 
@@ -281,10 +283,11 @@ class Refused(WireMessage, tag="refused"):
 
 
 class OfferMemory(WireMessage, tag="offer memory"):
-    """Large blocks of this process will lie in memory that the other one can open.
+    """Offers memory for large blocks of this process that the other process can open.
 
-    pid, descriptor: where it is found. token: with which it begins. boot: id of the machine's boot.
-    slots, nbytes: their number, and the size of each. is_read: the other process only reads them.
+    pid, descriptor: where the memory is found. token: the bytes with which it begins. boot: id of
+    the machine's boot. slots, nbytes: number of slots, and size of each. is_read: True: the other
+    process only reads them.
     """
 
     pid: Index
@@ -297,10 +300,10 @@ class OfferMemory(WireMessage, tag="offer memory"):
 
 
 class MemoryAnswer(WireMessage, tag="memory"):
-    """The answer to OfferMemory; later, that a block which came in the memory is not used any more.
+    """The answer to OfferMemory; later, a report that a block in the memory is not used any more.
 
-    has: blocks may come in this memory. reason: why the memory cannot be had; empty if that was to
-    be expected. slot: that of the block; None in the answer.
+    has: True: blocks may be sent in this memory. reason: why the memory cannot be used; empty if
+    that was to be expected. slot: the slot of the block; None in the answer.
     """
 
     has: bool

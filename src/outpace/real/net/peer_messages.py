@@ -1,4 +1,4 @@
-"""Wire messages for what workers do together: all-reduces, meetings, averages of two, the store."""
+"""Wire messages for all-reduces, meetings and averages of workers, and for the store."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ StoreKeys: TypeAlias = Annotated[
 
 
 class TakePart(WireMessage, tag="part"):
-    """A worker takes part in what workers do together, or asks for it.
+    """Tells that a worker joins an all-reduce or a meeting, or asks for a partner.
 
-    what: `all-reduce`: the one with this number. `meeting`: the next one. `pair`: the worker asks
-    for a partner to average with while it computes the iteration `number`. `averaged`: the worker
-    has ended its part in the average with this number, or has given it up.
-    last: of a meeting: the others wait for this worker in no later one.
+    what: `all-reduce`: the worker joins the all-reduce with this number. `meeting`: it enters the
+    next meeting. `pair`: it asks for a partner to average with while it computes iteration
+    `number`. `averaged`: it has ended its part in the average with this number, or has given it up.
+    last: for a meeting: True if the others do not wait for this worker in later meetings.
     """
 
     what: Literal["all-reduce", "meeting", "pair", "averaged"]
@@ -32,9 +32,10 @@ class TakePart(WireMessage, tag="part"):
 
 
 class GroupBroken(WireMessage, tag="broken"):
-    """A worker cannot continue in the group of this generation.
+    """Tells that a worker cannot continue in the group of this generation.
 
-    average: of two workers, in which the group was used; None: it was used in none.
+    average: the average of two workers in which the group was used; None: it was used in no
+    average.
     """
 
     generation: Count
@@ -43,55 +44,55 @@ class GroupBroken(WireMessage, tag="broken"):
 
 
 class Regroup(WireMessage, tag="regroup"):
-    """The coordinator to workers: form a new group of these members."""
+    """The coordinator's order to workers to form a new group of these members."""
 
     generation: Count
     members: list[Index]
 
 
 class EndMeeting(WireMessage, tag="all here"):
-    """The coordinator to the workers that wait: all have come."""
+    """Tells the workers that wait in a meeting that all have entered it."""
 
     ended: Count  # the time of the run
 
 
 class AskStore(WireMessage, tag="ask"):
-    """A worker to the store through which workers form groups (`averaging/hosted_store`).
+    """A worker's request to the store with which workers form groups (`averaging/hosted_store`).
 
-    number: of this request; the StoreAnswer repeats it.
+    number: number of this request, which the StoreAnswer repeats.
     """
 
     number: Count
     operation: StoreOperation
-    keys: StoreKeys  # exactly one, except of `get`
-    value: StoreValue = b""  # that `set` stores
-    amount: Amount = 0  # that `add` adds
+    keys: StoreKeys  # exactly one key, except for `get`
+    value: StoreValue = b""  # the value that `set` stores
+    amount: Amount = 0  # the number that `add` adds
 
 
 class StoreAnswer(WireMessage, tag="answer"):
-    """The answer of the store. number: of the request that it answers."""
+    """The answer of the store. number: number of the request."""
 
     number: Count
-    value: StoreValue = b""  # of the first key that has one
-    amount: Amount = 0  # the sum of `add`, or how many of the keys are there
+    value: StoreValue = b""  # value of the first key that has one
+    amount: Amount = 0  # the sum of `add`, or how many of the keys exist
 
 
 # -- averages of two workers (gossip) ------------------------------------------------------
 
 
 class StartAverage(WireMessage, tag="meet"):
-    """The coordinator to both workers of a pair: average now."""
+    """The coordinator's order to both workers of a pair to average now."""
 
     number: Count
     seeker: Index  # the worker that asked for a partner
     partner: Index
-    began: Count  # when both were free: the time of the run
+    began: Count  # time of the run when both were free
 
 
 class CancelAverage(WireMessage, tag="parted"):
-    """The coordinator to a worker: the partner is gone; give this average up unless it ended.
+    """Tells a worker to give up an average, unless it has ended, because the partner is lost.
 
-    number: of the average; None: it has not begun, and no other worker is left.
+    number: number of the average; None: it has not begun, and no other worker is left.
     """
 
     number: Count | None

@@ -1,9 +1,9 @@
-"""The probe at the beginning of a run: sizes of its messages, and how long it may take.
+"""The probe at the beginning of a run: sizes of its messages, and limits of its duration.
 
 Each worker in turn sends messages to each server, which answers with a block of the same size. The
-rows of these exchanges (`record.timing`) tell latency and bandwidth of both directions, while
-nothing else is sent. The contents are zeros: they do not touch the training. Workers without
-servers time all-reduces of the same sizes instead, all together.
+rows of these exchanges (`record.timing`) show latency and bandwidth in both directions while no
+other messages are sent. The contents are zeros and do not affect the training. Workers without
+servers time all-reduces of the same sizes, all workers together.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from outpace.sync.messages import Count, Index, WireBlock, WireMessage
 
 PROBE_S: Final = 0.5  # all workers together
 SIZES: Final = (1 << 10, 1 << 15, 1 << 18, 1 << 21)  # bytes
-# How often each size is sent to a server, if there is time. Short messages find the offset between
-# two clocks, which is the more exact the shorter the shortest round trip is.
+# How often each size is sent to a server, if there is time. Short messages give the offset between
+# two clocks, which is more exact if the shortest round trip is shorter.
 ROUNDS: Final = (8, 4, 3, 2)
-MOST_PROBES: Final = sum(ROUNDS)  # of a worker, to a server
-# By how much a size is expected to take longer than the next smaller one. From 32 KiB on this is
-# the ratio of the sizes, an upper bound; before, latency counts more.
+MOST_PROBES: Final = sum(ROUNDS)  # most messages of a worker to a server
+# Factor by which a size is expected to take longer than the next smaller one. From 32 KiB on this
+# is the ratio of the sizes, an upper bound; for smaller sizes, latency dominates.
 _GROWTH: Final = (1, 4, 8, 8)
 
 
 class Probe(WireMessage, tag="probe"):
-    """A worker to a server, before the run begins, and the server's answer: the same message.
+    """A probe of a worker to a server before the run, and the server's answer: equal messages.
 
     number: counts this worker's probes of this server from 0.
     """
@@ -37,7 +37,7 @@ class Probe(WireMessage, tag="probe"):
 
 
 def probe_block(probe: Probe) -> tuple[str, int] | None:
-    """Return which block may come with a probe, as (dtype, elements); None: it has another one."""
+    """Return dtype and elements of the block that may come with a probe; None: a wrong probe."""
     head = head_in(probe)
     return None if head is None or head.elements not in SIZES else ("uint8", head.elements)
 
@@ -46,10 +46,10 @@ class ProbeTurn:
     """The probe messages of one worker to its servers, within a budget of time.
 
     Workers begin with different servers, so that each pair has the same chance if there is no time
-    for all pairs. A server takes half of the time that is left, the last one all of it. A size is
-    left out, and with it the larger ones, if it would take too long for that. The two smallest
-    sizes are sent once to the first server even so: on a busy machine the first exchange may take
-    longer than the budget, and one size does not tell latency and bandwidth apart.
+    for all pairs. A server takes half of the remaining time, the last server all of it. A size, and
+    all larger ones, are left out if they would take too long. The two smallest sizes are always
+    sent once to the first server, because on a busy machine the first exchange may take longer than
+    the budget, and a single size does not separate latency and bandwidth.
 
     Args:
         budget: ns.
@@ -65,7 +65,7 @@ class ProbeTurn:
             if n and self._left <= 0:
                 return
             server = (self._first + n) % self._servers
-            kept = self._left // 2 if n < self._servers - 1 else 0  # for the other servers
+            kept = self._left // 2 if n < self._servers - 1 else 0  # time for the other servers
             for size in self._sizes(kept, is_first=n == 0):
                 yield server, size
 

@@ -1,4 +1,4 @@
-"""Wire messages in which processes report to the coordinator what they record, and failures."""
+"""Wire messages in which processes report their records and failures to the coordinator."""
 
 from __future__ import annotations
 
@@ -11,20 +11,20 @@ from outpace.record.logged import LONGEST_NAME, MOST_NAMES
 from outpace.record.totals import Totals
 from outpace.sync.messages import Count, WireBlock, WireMessage
 
-MOST_ROWS: Final = 1 << 16  # of a trace, in one message
-MOST_FILES: Final = 1000  # that a script has written
-MOST_POINTS: Final = 256  # that a script has logged, in one message
+MOST_ROWS: Final = 1 << 16  # most rows of a trace in one message
+MOST_FILES: Final = 1000  # most files that a script has written
+MOST_POINTS: Final = 256  # most points that a script has logged, in one message
 ScalarsByName: TypeAlias = Annotated[
     dict[Annotated[str, msgspec.Meta(max_length=LONGEST_NAME)], float],
     msgspec.Meta(max_length=MOST_NAMES),
 ]
-MOST_TIMES: Final = 1 << 13  # rows of `record.timing`, in one message
+MOST_TIMES: Final = 1 << 13  # most rows of `record.timing` in one message
 
 
 class RowsReport(WireMessage, tag="rows"):
-    """Rows, as integers, and the sums over all rows of the trace of this process so far.
+    """Rows as integers, and the sums over all rows of the trace of this process so far.
 
-    table: to which they belong, the trace or `record.timing`.
+    table: the table of the rows, the trace or `record.timing`.
     """
 
     totals: Totals
@@ -33,7 +33,7 @@ class RowsReport(WireMessage, tag="rows"):
 
 
 class LoggedPoint(WirePart):
-    """Numbers that a script logs at one time. time: ns since the start of the run."""
+    """Numbers that a script logs together. time: ns since the start of the run."""
 
     time: Count
     iteration: Count
@@ -41,9 +41,9 @@ class LoggedPoint(WirePart):
 
 
 class ScriptLog(WireMessage, tag="log"):
-    """A worker to the coordinator: what its script has logged since the last ScriptLog.
+    """The values that a worker's script has logged since its last ScriptLog, for the coordinator.
 
-    files: at the end of the script, those that it has written.
+    files: the files that the script has written; empty before the script ends.
     """
 
     points: Annotated[list[LoggedPoint], msgspec.Meta(max_length=MOST_POINTS)]
@@ -53,7 +53,7 @@ class ScriptLog(WireMessage, tag="log"):
 
 
 class ProcessFailed(WireMessage, tag="failed"):
-    """A process cannot continue.
+    """Tells that a process cannot continue.
 
     kind: class name of the error. lost: name of the server that it lost, if that was the error.
     """
@@ -66,7 +66,7 @@ class ProcessFailed(WireMessage, tag="failed"):
 class Notice(WireMessage, tag="notice"):
     """A line for the log; the run continues.
 
-    warns: it is a warning that other workers may send, too; it is shown once, without a name.
+    warns: True: other workers may send the same warning; it is shown once, without a name.
     """
 
     text: Text

@@ -1,4 +1,4 @@
-"""A log whose length does not depend on how often the same thing happens."""
+"""A log whose length does not depend on how often the same event happens."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from typing import Final, TypeAlias
 
 Log: TypeAlias = Callable[[str], None]
 
-_KINDS: Final = 256  # lines that are told apart
-_LONGEST: Final = 400  # characters of a line
+_KINDS: Final = 256  # most lines that are counted separately
+_LONGEST: Final = 400  # most characters of a line
 
 
 class SparseLog:
     """Logs a line when it first occurs, and again whenever its count has doubled.
 
-    Neither the log nor memory grows with what unknown peers send.
+    Messages of unknown peers make neither the log nor the memory grow without limit.
     """
 
     def __init__(self, log: Log) -> None:

@@ -1,14 +1,15 @@
-"""Transports: what carries wire messages and their blocks between the processes of a run.
+"""Transports carry wire messages and their blocks between the processes of a run.
 
 A process opens one transport. The coordinator and the servers listen with it, all other processes
 call them. Every transport keeps these promises (tests/contracts/test_transports.py):
 
 - Callbacks are called in the thread of the clock, while it waits for the next event.
 - The messages of a connection arrive whole and in the order in which they were sent, and once.
-- A peer is heard under its own name only, and is the owner of that name's key.
+- Messages of a peer are accepted only under its own name, and only from the owner of that name's
+  key.
 - A message that cannot be decoded, or whose block is not the expected one, is refused: the peer is
-  told so and never heard again, and the other peers are not disturbed.
-- A peer whose place another process has taken is told so and not heard any more.
+  told so, and its later messages are ignored; other peers are not affected.
+- A peer that was replaced by another process is told so, and its later messages are ignored.
 - A connection that ends, or is silent for the lease of the session, is reported as lost.
 - `send` never waits for the peer. The sender must not change a block that it has sent.
 
@@ -38,7 +39,7 @@ class Keys:
     secret: str
 
     def __repr__(self) -> str:
-        return f"Keys({self.public})"  # never the secret
+        return f"Keys({self.public})"  # never shows the secret key
 
 
 def new_keys() -> Keys:
@@ -48,12 +49,11 @@ def new_keys() -> Keys:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """The run that a process belongs to, and the keys of that process.
+    """The run to which a process belongs, and the keys of that process.
 
-    generation: FIRST, or higher in a process that has taken the place of another one of the same
-    name. lease_s: seconds of silence after which a
-    connection counts as lost. shares_memory: True if large blocks go through
-    memory that processes of one machine share.
+    generation: FIRST, or higher for a process that has replaced another one with the same name.
+    lease_s: seconds of silence after which a connection counts as lost. shares_memory: True if
+    large blocks are sent in memory that processes of one machine share.
     """
 
     run: int
@@ -67,10 +67,10 @@ class Session:
 class Handlers:
     """Callbacks for the messages and losses of a connection. Peers are called by name.
 
-    expect: returns which block may come with a message of a peer, as (dtype, elements); None: none.
-        The message has the head of the block (`blocks.packing.BlockHead`) in place of it.
-    on_lost: called when a peer that was heard is gone, or was refused. is_finite: tests large
-    blocks piece by piece, while a piece is in the cache.
+    expect: returns (dtype, elements) of the block that may come with a message of a peer; None: no
+    block. The message has the head of the block (`blocks.packing.BlockHead`) in its place. on_lost:
+    called when a known peer has ended, or was refused. is_finite: tests large blocks piece by
+    piece, while a piece is in the cache.
     """
 
     expect: Callable[[str, WireMessage], tuple[str, int] | None]
@@ -80,9 +80,9 @@ class Handlers:
 
 
 class Listener(Protocol):
-    """Talks with the peers that call this process."""
+    """Exchanges messages with the peers that call this process."""
 
-    endpoint: str  # where peers reach it
+    endpoint: str  # the endpoint at which peers reach it
     when_refused: list[Callable[[str], None]]  # called with the name of each peer that is refused
 
     @property
@@ -91,28 +91,28 @@ class Listener(Protocol):
 
     @property
     def unread(self) -> bool:
-        """True if a message has arrived that was not handed over yet."""
+        """True if a message has arrived that was not passed on yet."""
 
     def send(self, name: str, message: WireMessage) -> None:
-        """Send to a peer that has called before; no effect if it is gone."""
+        """Send to a peer that has called before; no effect if the peer has ended."""
 
     def refuse(self, name: str, reason: str) -> None:
-        """Tell the peer and the log why nothing more is accepted from this peer."""
+        """Tell the peer and the log why no more messages of this peer are accepted."""
 
     def share_memory(self, nbytes: int) -> None:
-        """Send blocks of up to so many bytes in memory that peers on this machine read.
+        """Send blocks of up to this size in memory that peers on this machine read.
 
-        It has an effect once, and none unless the session shares memory.
+        Only the first call has an effect, and only if the session shares memory.
         """
 
     def replace(self, name: str, generation: int) -> None:
-        """Give the name of a peer to a new process, and hear only that one from now on.
+        """Assign the name of a peer to a new process; from now on only that process is accepted.
 
-        The process that has it is told (`Refused.replaced`), and so is every other one of an old
-        generation that connects. `on_lost` is not called.
+        The present owner of the name, and every process of an old generation that connects, is
+        informed (`Refused.replaced`). `on_lost` is not called.
 
         Raises:
-            ValueError: the generation is not above that of the peer.
+            ValueError: if the generation is not above the peer's.
         """
 
     def close(self, linger_s: float = 1.0) -> None:
@@ -120,7 +120,7 @@ class Listener(Protocol):
 
 
 class Caller(Protocol):
-    """Talks with one listener."""
+    """Exchanges messages with one listener."""
 
     peer: str  # name of the process that listens
 
@@ -129,16 +129,16 @@ class Caller(Protocol):
         """True while there is a connection."""
 
     def send(self, message: WireMessage) -> None:
-        """Send; queued until there is a connection. The block belongs to the peer from then on.
+        """Send; queued until there is a connection. Afterwards the block belongs to the peer.
 
         Raises:
-            WireError: the listener refused the connection.
+            WireError: if the listener refused the connection.
         """
 
     def share_memory(self, nbytes: int) -> None:
-        """Send blocks of up to so many bytes in memory that a listener on this machine shares.
+        """Send blocks of up to this size in memory that a listener on this machine shares.
 
-        It has an effect once, and none unless the session shares memory.
+        Only the first call has an effect, and only if the session shares memory.
         """
 
     def close(self, linger_s: float = 1.0) -> None:
@@ -156,7 +156,7 @@ class Transport(Protocol):
             peers: public key of each peer that may call.
 
         Raises:
-            ConfigError: it is not an address of this machine, or all its ports are taken.
+            ConfigError: if it is not an address of this machine, or if all its ports are taken.
         """
 
     def call(self, peer: str, endpoint: str, key: str, handlers: Handlers) -> Caller:
@@ -164,9 +164,9 @@ class Transport(Protocol):
 
         Args:
             peer: name of the process that listens.
-            endpoint: of its listener.
-            key: its public key.
+            endpoint: endpoint of the peer's listener.
+            key: public key of the peer.
         """
 
     def close(self) -> None:
-        """Close what is still open; wait until what was sent is delivered, or its peer is lost."""
+        """Close all connections after their messages were delivered or their peers were lost."""

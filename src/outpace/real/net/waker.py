@@ -40,7 +40,7 @@ class Waker:
         self._actions.get()()
 
     def run_within(self, limit_s: float) -> None:
-        """Wait for the next action for this time at most, and run it."""
+        """Wait for the next action for at most this time, and run it."""
         if select.select([self._read_end], [], [], limit_s)[0]:
             self.run_next()
 

@@ -1,14 +1,14 @@
-"""Wire messages to frames and back, without any IO.
+"""Converts wire messages to frames and back, without any IO.
 
-A message is a header frame (msgpack, see `messages`), in which a `BlockHead` takes the place of its
-block. A frame with the block's first piece comes with it. The other pieces follow, each behind a
-small header of its own. Outside of this module a message has its block itself.
+A message is a header frame (msgpack, see `messages`), in which a `BlockHead` stands for its block.
+A frame with the block's first piece comes with it. The other pieces follow, each after a small
+separate header. Outside of this module a message contains its block itself.
 
 Nothing is trusted. Run, generation and serial number must be the expected ones, so frames of
 another run, of a process that was replaced, and replayed frames are refused before the message
 itself is decoded. A block must have the dtype and length that its receiver expects before a piece
-of it is kept. Whatever is wrong raises WireError and leaves the receiver unchanged. There is no
-pickle, and nothing is imported.
+of it is stored. Every fault raises WireError and does not change the receiver. There is no pickle,
+and nothing is imported.
 """
 
 from __future__ import annotations
@@ -44,28 +44,29 @@ from outpace.real.net.messages import BlockPiece, WirePart
 from outpace.sync.membership.fence import Fence, Verdict
 from outpace.sync.messages import Count, Index, WireMessage
 
-HEADER_BYTES: Final = 1 << 22  # no header is longer
+HEADER_BYTES: Final = 1 << 22  # largest length of a header
 
 Frame: TypeAlias = Any  # bytes, memoryview, or anything with the buffer protocol
-# Which block may come with a message, which has its head, as (dtype, elements); None: none may.
+# Returns (dtype, elements) of the block that may come with a message, which has the block's head;
+# None: no block.
 Expect: TypeAlias = Callable[[WireMessage], "tuple[str, int] | None"]
 InSlot: TypeAlias = Callable[[int, int, torch.dtype, "IsFinite | None"], Block]
 
-# Imported so that their messages are among the subclasses.
+# Imported so that their messages are known as subclasses.
 assert checkpoint_messages
 assert peer_messages
 assert probes
 assert report_messages
 
-# Decodes as one of them.
+# Is decoded as one of these classes.
 ANY_MESSAGE: Final[Any] = reduce(or_, WireMessage.__subclasses__())
 
 
 class Envelope(WirePart):
-    """The first frame of every message, which is not decoded yet.
+    """The first frame of every message; the message in it is not decoded yet.
 
-    generation: of the process that sends. serial: counts the messages of one connection. slot: the
-    shared memory in which the block lies that comes with the message; None: it comes in frames.
+    generation: generation of the sender. serial: counts the messages of one connection. slot: the
+    shared memory with the message's block; None: the block comes in frames.
     """
 
     run: Count
@@ -78,21 +79,21 @@ class Envelope(WirePart):
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _ENVELOPES: Final[msgspec.msgpack.Decoder[Envelope]] = msgspec.msgpack.Decoder(Envelope)
 _MESSAGES: Final[msgspec.msgpack.Decoder[WireMessage]] = msgspec.msgpack.Decoder(ANY_MESSAGE)
-_REASON: Final = 200  # characters of an error, which may quote what came in
+_REASON: Final = 200  # most characters of an error, which may quote a message
 
 
 class WireError(ProtocolError):
-    """A received message is not of this run, or is not acceptable."""
+    """Raised if a received message does not belong to this run, or is not acceptable."""
 
 
-class OldGeneration(WireError):  # the name says what was received
-    """A received message is of a process whose place another one has taken."""
+class OldGeneration(WireError):  # the name says which message was received
+    """Raised if a received message is from a process that was replaced."""
 
 
 class Outgoing:
     """The sending direction of a connection: numbers the messages.
 
-    generation: of the process that sends.
+    generation: generation of the sending process.
     """
 
     __slots__ = ("_generation", "_run", "_serial")
@@ -101,9 +102,9 @@ class Outgoing:
         self._run, self._generation, self._serial = run, generation, 0
 
     def frames(self, message: WireMessage, slot: int | None = None) -> Iterable[list[Frame]]:
-        """Return the parts to send, each a list of frames. The block is not copied.
+        """Return the parts to send, each as a list of frames. The block is not copied.
 
-        slot: the shared memory in which the block lies; its bytes are not sent then.
+        slot: the shared memory that contains the block; then its bytes are not sent.
         """
         field = message.block_field
         block: Block | None = getattr(message, field, None)
@@ -134,8 +135,8 @@ class Outgoing:
 class Incoming:
     """The receiving direction of a connection: checks the messages and puts blocks together.
 
-    generation: of the process that is heard. is_finite: tests large blocks piece by piece, if
-    given. in_slot: returns the block that lies in this shared memory; None: none does.
+    generation: generation of the accepted process. is_finite: tests large blocks piece by piece, if
+    given. in_slot: returns the block in this shared memory; None: there is none.
     """
 
     __slots__ = (
@@ -157,14 +158,14 @@ class Incoming:
     ) -> None:
         self._run, self._fence = run, Fence(generation)
         self._expect, self._is_finite, self._in_slot = expect, is_finite, in_slot
-        # A message whose block is put together.
+        # A message whose block is being put together.
         self._unfinished: tuple[WireMessage, Assembly] | None = None
 
     def take(self, frames: Sequence[Frame]) -> WireMessage | None:
         """Return a whole message, or None while pieces of its block are missing.
 
         Raises:
-            WireError: the frames are not acceptable, and are as if never sent.
+            WireError: if the frames are not acceptable; they then have no effect.
         """
         if not 1 <= len(frames) <= 2:
             raise WireError(f"a message has 1 or 2 frames, not {len(frames)}")
@@ -195,7 +196,7 @@ class Incoming:
         return self._add(message, assembly, piece)
 
     def _placed(self, message: WireMessage, head: BlockHead, slot: int) -> WireMessage:
-        """Return a message whose block lies in shared memory."""
+        """Return a message whose block is in shared memory."""
         self._require_expected(message, head)
         if self._in_slot is None or head.dtype == PHANTOM or not head.elements:
             raise WireError(f"{_kind(message)} must not come with a block in shared memory")
@@ -205,7 +206,7 @@ class Incoming:
         return message
 
     def _open(self, frame: Frame) -> tuple[WireMessage, int | None]:
-        """Return the wire message if it is the one that is due, and where its block lies."""
+        """Return the wire message, if it is the next one, and where its block is."""
         if len(memoryview(frame)) > HEADER_BYTES:
             raise WireError("the header is too long")
         try:
@@ -220,7 +221,7 @@ class Incoming:
             raise WireError(f"the header cannot be decoded: {error}"[:_REASON]) from None
 
     def _objection(self, header: Envelope, verdict: Verdict) -> WireError:
-        """Return why a message is not the one that is due."""
+        """Return why a message is not the next one."""
         due = self._fence
         if verdict in ("old", "unknown"):
             kind = OldGeneration if verdict == "old" else WireError

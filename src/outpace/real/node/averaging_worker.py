@@ -1,4 +1,4 @@
-"""The process of a worker without servers: it is saved, and sends its parameters.
+"""The process of a worker without servers, which can be saved and sends its parameters.
 
 `PeerWorker` runs the program of a strategy; `FollowingWorker` follows a script that averages its
 gradients itself.
@@ -22,8 +22,8 @@ class AveragingWorker(WorkerProcess):
     """The process of a worker without servers.
 
     Attributes:
-        saver: takes this worker's part in checkpoints, and restores it.
-        version: of the parameters.
+        saver: saves this worker's part of checkpoints, and restores it.
+        version: version of the parameters.
         first_iteration: the iteration that this worker begins with, once the plan is known.
     """
 
@@ -46,10 +46,10 @@ class AveragingWorker(WorkerProcess):
 
     @abstractmethod
     def _end_training(self) -> None:
-        """Take part in no more averages, and send this worker's part of the run's result."""
+        """Join no more averages, and send this worker's part of the run's result."""
 
     def _resume(self, plan: Plan) -> Restored:
-        """Restore the checkpoint of the plan, if there is one; return what it has."""
+        """Restore the checkpoint of the plan, if there is one; return its state."""
         self.first_iteration = plan.first[self.worker] if plan.first else 0
         before = self.restored(plan, self.saver, self.first_iteration)
         self.version = before.updates
@@ -58,7 +58,7 @@ class AveragingWorker(WorkerProcess):
     def send_result(self) -> None:
         """Leave the training, unless this worker has left it or the run has not begun."""
         if self._is_in_run:
-            self._end_training()  # takes messages about exchanges that are under way
+            self._end_training()  # handles messages about running exchanges
             self._is_in_run = False
             self.coordinator.send(Leave(self.worker))
 

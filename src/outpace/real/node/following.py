@@ -1,4 +1,4 @@
-"""The process of a worker whose script has its own collectives and optimizer (decision 11)."""
+"""The process of a worker whose script uses its own collectives and optimizer (decision 11)."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from outpace.real.node.member import CoordinatorLink
 from outpace.real.script.trainer import ScriptTrainer
 from outpace.support.units import Time
 
-_LOST_S: Final = 2.0  # for the coordinator to name a worker that is lost
+_LOST_S: Final = 2.0  # seconds for the coordinator to name a lost worker
 
 
 class FollowingWorker(AveragingWorker):
-    """Joins the run for the worker, and sends the script's parameters at the end.
+    """Represents the worker in the run, and sends the script's parameters at the end.
 
     probe_group: makes the group whose all-reduces are timed before the run.
     """
@@ -52,14 +52,14 @@ class FollowingWorker(AveragingWorker):
         await self.from_script.get()
 
     async def agree_on_buffers(self, *, gives: bool) -> None:
-        """Send those of worker 0 for the records. The script's own collectives share them."""
+        """Send worker 0's buffers for the records. The script's collectives share them."""
         own = self.trainer.read_buffers(unsaved=True)
         await super().agree_on_buffers(gives=gives)
         self.trainer.load_buffers(own)
 
     @property
     def results(self) -> int:
-        """The number of steps, each of which follows an all-reduce of the script."""
+        """The number of steps; before each one the script's gradients are all-reduced."""
         return self.version
 
     async def probe(self, budget: Time) -> None:

@@ -39,8 +39,8 @@ from outpace.sync.messages import WireMessage
 
 COORDINATOR: Final = "coordinator"
 REPORT_EVERY_S: Final = 0.25
-_LAST_MESSAGES_S: Final = 60.0  # to deliver the last messages over a slow connection
-_REACH_S: Final = 60.0  # to reach the coordinator, which may be busy with its task
+_LAST_MESSAGES_S: Final = 60.0  # seconds to deliver the last messages over a slow connection
+_REACH_S: Final = 60.0  # seconds to reach the coordinator, which may be busy with its task
 _LONGEST_TEXT: Final = 10_000
 
 BodyT = TypeVar("BodyT", bound=msgspec.Struct)
@@ -49,11 +49,11 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class CoordinatorLink:
-    """The name of a process of a run, and how it reaches the coordinator.
+    """The name of a process of a run, and its way to reach the coordinator.
 
     Attributes:
         key: the coordinator's public key.
-        store: endpoint of the store of the run, through which workers form groups; empty if it has
+        store: endpoint of the run's store, through which workers form groups; empty if there is
             none.
     """
 
@@ -82,7 +82,7 @@ class Member:
         self.stopped: StopRun | None = None  # set when the coordinator stops the run
         self.closed = self.has_started = False
         self._has_all_arrived = False
-        self.is_done = False  # it has sent everything, and its connections may end
+        self.is_done = False  # the process has sent everything, and its connections may end
         self._reported = b""
         self._linger_s = 1.0
         self.coordinator = self.transport.call(
@@ -106,11 +106,11 @@ class Member:
         return message
 
     def read_checkpoint(self, folder: Path, read: Callable[[Path], T]) -> T:
-        """Return what `read` makes of the checkpoint with which this process continues.
+        """Return the result of `read` for the checkpoint with which this process continues.
 
         Args:
-            folder: of the checkpoint.
-            read: raises OSError and Damaged.
+            folder: folder of the checkpoint.
+            read: reads the checkpoint; raises OSError and Damaged.
 
         Raises:
             RunError: if the checkpoint cannot be read.
@@ -128,14 +128,14 @@ class Member:
             self.coordinator.send(Ready())
         if go.boot and go.boot == boot_id():
             self.clock.origin = go.origin
-        else:  # another machine: late by the time that the message took
+        else:  # on another machine this is late by the time that the message took
             self.clock.origin = time.monotonic_ns()
         self.kernel.set_time(self.clock.now)
         self.has_started = True
         self.kernel.spawn(self._report(), f"{self.name}'s report", daemon=True)
 
     async def probe(self, budget: Time) -> None:
-        """Measure the network, for at most `budget` ns; only workers are asked to."""
+        """Measure the network for at most `budget` ns. Only workers are asked to measure it."""
 
     async def _report(self) -> None:
         """Send the trace and the totals to the coordinator at regular intervals."""
@@ -144,9 +144,9 @@ class Member:
             self.flush()
 
     def flush(self) -> None:
-        """Send the new rows of trace and times, and the totals if they have changed."""
+        """Send new rows of trace and times, and the totals if they have changed."""
         self._rows.flush()
-        if self.has_started:  # else the time of the run is not known
+        if self.has_started:  # otherwise the time of the run is not known
             self._send_rows(self.timing.take(), "timing")
         totals = msgspec.msgpack.encode(self.recorder.totals)
         if totals != self._reported:
@@ -154,11 +154,11 @@ class Member:
             self.coordinator.send(RowsReport(self.recorder.totals))
 
     def notice(self, text: str) -> None:
-        """Have the coordinator print a line for the user; the run continues."""
+        """Let the coordinator print a line for the user; the run continues."""
         self.coordinator.send(Notice(in_short(text)))
 
     def warn(self, text: str) -> None:
-        """Have the coordinator warn the user, once if several workers do."""
+        """Let the coordinator warn the user, once if several workers have the same warning."""
         self.coordinator.send(Notice(in_short(text), warns=True))
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -166,9 +166,9 @@ class Member:
         self.program = self.kernel.spawn(work, self.name)
 
     def run(self, work: Coroutine[Any, Any, None]) -> None:
-        """Work until the work is done or the coordinator stops the run, and report the end.
+        """Work until the work is done or the coordinator stops the run; report the end.
 
-        An error is reported too; the process then exits with code 1.
+        An error is also reported; then the process exits with code 1.
         """
         self.spawn(work)
         try:
@@ -200,10 +200,10 @@ class Member:
         self._await_arrival()
 
     def _await_arrival(self) -> None:
-        """Wait until the coordinator has everything, or can no longer be reached.
+        """Wait until the coordinator has everything, or cannot be reached any more.
 
-        A TCP connection that is closed while something unread has arrived, such as a heartbeat, is
-        reset, and the other side loses what it has not read yet.
+        If a TCP connection is closed while unread data has arrived, such as a heartbeat, it is
+        reset, and the other side loses the data that it has not read yet.
         """
         self.is_done = True
         deadline = self.clock.now + nanoseconds(_LAST_MESSAGES_S)
@@ -232,7 +232,7 @@ class Member:
             self.orders.put(message)
 
     def refused_by(self, peer: str, message: Refused) -> RunError:
-        """Return the error of a process that is not heard any more, or was replaced."""
+        """Return the error of a process that was refused or replaced."""
         if not message.replaced_by:
             return RunError(f"{peer} refused {self.name}: {message.reason}")
         return RunError(
@@ -257,7 +257,7 @@ class Member:
 
     @property
     def pushed(self) -> int:
-        """Iterations up to the last one that was pushed to any server."""
+        """Number of iterations up to the last one that was pushed to any server."""
         return 0
 
     def _end_times(self) -> None:

@@ -1,7 +1,7 @@
-"""The state of a script's optimizer (momentum and the like) as it travels.
+"""Converts the state of a script's optimizer (such as momentum) to messages and back.
 
-A message lists the entries of each piece of a parameter; the tensors follow as bytes. A tensor has
-either as many elements as the piece or no dimension, such as the count of steps of Adam.
+A message lists the entries of each piece of a parameter; the tensors follow as bytes. A tensor
+either has as many elements as the piece, or has no dimension, such as Adam's count of steps.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from outpace.engine.scripts.optimizer_state import unfit
 from outpace.optim.torch_optimizers import State
 from outpace.real.net.messages import StateEntry
 
-_MOST_NAMES: Final = 16  # entries of one parameter; torch's optimizers have at most five
+_MOST_NAMES: Final = 16  # most entries of one parameter; torch's optimizers have at most five
 
 
 def entries_of(state: Mapping[int, State]) -> tuple[list[StateEntry], torch.Tensor]:
     """Return the entries of a state and the bytes of its tensors; shape (bytes,), uint8.
 
     Raises:
-        ConfigError: if a value of the state is of a kind that cannot be sent.
+        ConfigError: if the state has a value that cannot be sent.
     """
     entries, tensors = [], []
     for number, values in state.items():
@@ -44,7 +44,7 @@ def entries_of(state: Mapping[int, State]) -> tuple[list[StateEntry], torch.Tens
 
 
 def bytes_due(entries: Sequence[StateEntry], lengths: Mapping[int, int]) -> int | None:
-    """Return the size of the tensors of these entries; None if they are not of such pieces."""
+    """Return the total size of the entries' tensors; None if an entry does not fit the pieces."""
     names = Counter(entry.parameter for entry in entries)
     if any(count > _MOST_NAMES for count in names.values()):
         return None
@@ -61,7 +61,7 @@ def bytes_due(entries: Sequence[StateEntry], lengths: Mapping[int, int]) -> int 
 
 
 def state_from(entries: Sequence[StateEntry], data: torch.Tensor) -> dict[int, State]:
-    """Return the state, by number of the parameter. Raises ValueError if the data does not fit."""
+    """Return the state by number of the parameter. Raises ValueError if the data does not fit."""
     tensors = [(place, entry) for place, entry in enumerate(entries) if entry.dtype]
     layout = [
         (str(place), [entry.elements] if entry.elements else [], entry.dtype)

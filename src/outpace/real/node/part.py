@@ -1,4 +1,4 @@
-"""A server's part of the parameters: optimizer, policy and shard, and the requests for them."""
+"""A server's part of the parameters: optimizer, policy and shard, and requests for them."""
 
 from __future__ import annotations
 
@@ -33,19 +33,19 @@ from outpace.sync.parameter_block import TensorBlock, parameter_block
 
 
 class ServerPart:
-    """The parameters that a server holds, their shard, and who has asked for them.
+    """The parameters of a server, their shard, and the requests for them.
 
-    Only the state of an optimizer of torch travels; the state of others is empty. Requests of
-    workers are answered at once, when there is a shard, or when all workers have left.
+    Only the state of an optimizer of torch is sent; the state of others is empty. Requests of
+    workers are answered at once, when the shard exists, or when all workers have left.
 
     Attributes:
-        shard: not set before `has_begun`.
-        has_begun: True when there is the shard.
-        lengths: elements of each tensor of the model in the part.
+        shard: the shard; not set before `has_begun`.
+        has_begun: True when the shard exists.
+        lengths: number of elements in the part, for each tensor of the model.
         block: dtype and elements of the part; None: they are not known yet.
-        sent: of the block that is pushed, and that answers a pull.
-        all_left_at: when all workers had left; None: they have not.
-        versions: for which the coordinator waits.
+        sent: dtype and elements of the block that is pushed, and that answers a pull.
+        all_left_at: time when all workers had left; None: they have not.
+        versions: versions for which the coordinator waits.
     """
 
     shard: TimedShard
@@ -64,21 +64,22 @@ class ServerPart:
         self.all_left_at: Time | None = None
         self._process, self._listener, self._times = process, listener, times
         self._index, self._experiment, kernel = index, experiment, process.kernel
-        self._waiting: dict[tuple[str, str], None] = {}  # worker, and what it fetches
+        self._waiting: dict[tuple[str, str], None] = {}  # requests: a worker, and what it fetches
         self.versions = AwaitedVersions(
             process.coordinator.send, self._progress, self._send_snapshot
         )
         self._followed = experiment.policies.initial()[index]
         self._plan: Plan
         self._initialized = Future[Initialize](kernel, "worker-0's parameters")
-        self._steps: TorchSteps | None = None  # of the block; None: there is no state that travels
+        # optimizer of the block; None: there is no state to send
+        self._steps: TorchSteps | None = None
         self.lengths: dict[int, int] = {}
         self._initial_state = Future[dict[int, State]](kernel, "the optimizer's state")
 
     # -- before the run begins -----------------------------------------------------------
 
     def planned(self, plan: Plan) -> None:
-        """Take the plan of the run; send parameters to this machine in shared memory."""
+        """Handle the plan of the run; prepare shared memory for workers on this machine."""
         self._plan = plan
         block = self.block = plan.dtype, block_elements(plan.dtype, plan.slices[self._index])
         self.sent = on_the_wire(block) if is_narrow(self._experiment) else block
@@ -86,7 +87,7 @@ class ServerPart:
         self._listener.share_memory(value_bytes(self.sent))
 
     def initialize(self, initialize: Initialize) -> bool:
-        """Take what worker 0 begins with; False if it has come before."""
+        """Handle worker 0's initial data; False if they have arrived before."""
         if self._initialized.done:
             return False
         self.lengths = lengths_of(initialize.groups)
@@ -94,7 +95,7 @@ class ServerPart:
         return True
 
     async def begin(self) -> None:
-        """Wait for what worker 0 begins with, and begin: there is a shard from now on."""
+        """Wait for the initial data of worker 0, then make the shard."""
         initialize = await self._initialized
         plan, experiment = self._plan, self._experiment
         block = parameter_block(
@@ -121,7 +122,7 @@ class ServerPart:
         self._answer_waiting()
 
     def _optimizer(self, attached: Initialize) -> Optimizer:
-        """Return the optimizer for the block: the configuration's, or what a script attached."""
+        """Return the optimizer for the block, of the configuration or of a script."""
         configured = self._experiment.optimizer
         if not attached.optimizer:
             return configured
@@ -130,15 +131,15 @@ class ServerPart:
     # -- the policy ------------------------------------------------------------------------
 
     def follow(self, policy: Policy) -> SetPolicy:
-        """Return the message for the shard to follow a policy, under the same conditions."""
+        """Return the message that lets the shard follow a policy, under the same conditions."""
         self._followed = replace(self._followed, base=policy)
         return SetPolicy(self._followed.policy)
 
     def change_policy(self, order: ChangePolicy) -> SetPolicy:
-        """Return the message for the shard to follow an order of the coordinator.
+        """Return the message that lets the shard follow an order of the coordinator.
 
         Raises:
-            ConfigError: the server's configuration does not name the policy or condition.
+            ConfigError: if the server's configuration does not name the policy or condition.
         """
         self._followed = changed(self._followed, self._experiment, order)
         return SetPolicy(self._followed.policy)
@@ -146,7 +147,7 @@ class ServerPart:
     # -- requests ------------------------------------------------------------------------------
 
     def fetch(self, peer: str, what: str) -> bool:
-        """Answer a worker's Fetch, or keep it; False if the worker must not send it now."""
+        """Answer or store a worker's Fetch; False if the worker must not send it now."""
         if what == "state" and not self.has_begun:
             return False
         self._waiting[peer, what] = None
@@ -154,7 +155,7 @@ class ServerPart:
         return True
 
     def _answer_waiting(self) -> None:
-        """Answer the requests for what is there now."""
+        """Answer the requests for data that exist now."""
         waiting, self._waiting = self._waiting, {}
         all_left = self.has_begun and self.shard.live == 0
         if all_left and self.all_left_at is None:
@@ -168,11 +169,11 @@ class ServerPart:
                 self._waiting[peer, what] = None
 
     def forget(self, peer: str) -> None:
-        """Do not answer the process of a worker that another one replaces."""
+        """Do not answer a worker's process that was replaced."""
         self._waiting = {each: None for each in self._waiting if each[0] != peer}
 
     def load_state(self, message: OptimizerState) -> bool:
-        """Replace the optimizer's state, or begin with it; False if it must not come now."""
+        """Replace the optimizer's state, or set its first one; False if not allowed now."""
         may_load = self._steps is not None if self.has_begun else not self._initial_state.done
         if may_load:
             state = state_from(message.entries, whole_tensor(message.block))
@@ -195,6 +196,6 @@ class ServerPart:
         self._process.coordinator.send(self._snapshot(request, applied))
 
     def _snapshot(self, request: int, applied: int) -> Snapshot:
-        """Return the parameters as they are sent. For the arguments see `Snapshot`."""
+        """Return the parameters in the form in which they are sent. Arguments: see `Snapshot`."""
         shard, now = self.shard, self._process.clock.now
         return Snapshot(self._index, shard.version, request, now, applied, shard.read())

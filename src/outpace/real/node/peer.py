@@ -41,8 +41,9 @@ from outpace.sync.checkpoint.workers import unfinished
 from outpace.sync.messages import WireMessage
 from outpace.sync.peers.context import AccumulatedGradient, Parameters, Unsent
 
-_LONGEST_S: Final = 86_400.0  # for others to join a group
-_THREAD_ENDS_S: Final = 2.0  # limit: an operation that others have abandoned may never end
+_LONGEST_S: Final = 86_400.0  # seconds for others to join a group
+# with a limit, because an operation that others have abandoned may never end
+_THREAD_ENDS_S: Final = 2.0
 
 
 class PeerWorker(AveragingWorker):
@@ -61,7 +62,7 @@ class PeerWorker(AveragingWorker):
         super().__init__(link, worker, experiment)
         assert experiment.peers is not None
         self.strategy = experiment.peers
-        # Of scripts no checkpoint is taken once the first one has ended.
+        # No checkpoint of scripts is taken once the first script has ended.
         is_saved = experiment.checkpoint is not None and not experiment.has_script
         self._is_saved_apart = is_saved and self.strategy.saved_apart
         self.workers = experiment.workers
@@ -70,17 +71,17 @@ class PeerWorker(AveragingWorker):
         self._costs = Costs(Paths(law, experiment.machines) if law and law.stretch else None)
         self._address = own_address(link.endpoint)
         self._store = store or StoreConnection(link)
-        self._settings: GroupSettings  # of groups, from here on once the plan is known
+        self._settings: GroupSettings  # settings of groups, complete once the plan is known
         self._reductions: Reductions | None = None
         self._exchanges: PairwiseExchanges | None = None
-        self._head: BlockHead  # of the parameters
-        self._device: torch.device | None = None  # of their values
-        self._meeting: Pending | None = None  # that is not over
+        self._head: BlockHead  # layout of the parameters
+        self._device: torch.device | None = None  # dtype of their values
+        self._meeting: Pending | None = None  # the meeting that is not over
         # Messages of exchanges must be handled while this worker computes.
         self._must_end = self.rate_limited(lambda: False) if self.strategy.exchanges else None
         self._final = Mailbox[Block](self.kernel, "the final parameters")
         self._progress = PeerProgress(worker, self.recorder)
-        self._applied = 0  # gradients in the parameters
+        self._applied = 0  # number of gradients in the parameters
 
     # -- course of the run ------------------------------------------------------------
 
@@ -196,7 +197,7 @@ class PeerWorker(AveragingWorker):
         parts = [each for each in (self._exchanges, self._reductions) if each is not None]
         for each in parts:
             each.leave()
-        self._store.close()  # ends the threads that wait for others to join a group
+        self._store.close()  # closed to end the threads that wait for others to join a group
         for each in parts:
             each.join(_THREAD_ENDS_S)
         super().close()
@@ -212,7 +213,8 @@ class PeerWorker(AveragingWorker):
         await self.program
         if fetch:
             self.flush()
-            self.coordinator.send(TrainingDone())  # the coordinator waits for all workers to say so
+            # the coordinator waits for this message from all workers
+            self.coordinator.send(TrainingDone())
             self.coordinator.send(Fetch("final"))
             return [await self._final.get()]
         return [self.models.now_trained()] if self.strategy.has_common else []
@@ -230,7 +232,7 @@ class PeerWorker(AveragingWorker):
         self._progress.has_computed(self.clock.now, iteration, version)
         self.kernel.catch_up()  # handles messages that arrived during the computation
         if self.stopped is not None:
-            await self.kernel.sleep(0)  # else a program that never waits would not end
+            await self.kernel.sleep(0)  # otherwise a program that never waits would not end
         return gradient
 
     @property
@@ -269,7 +271,7 @@ class PeerWorker(AveragingWorker):
             self.models.refused()
         self.models.compare(part.number, part.compared)
         if part.is_finite and self.strategy.has_common and part.value is not None:
-            # The result of all-reduce n is commit n.
+            # The result of all-reduce n becomes commit n.
             stale = (part.number - version for version in part.versions)
             self.recorder.gradients_applied(part.weight, stale)
         self.recorder.totals.bytes_sent += part.bytes_sent
@@ -279,7 +281,7 @@ class PeerWorker(AveragingWorker):
             self.span_of(ALL_REDUCE, iteration, part.joined, now, part.span, part.nbytes)
 
     def _exchanged(self, pair: PendingExchange, nbytes: int, span: tuple[Time, Time]) -> None:
-        """Note an average with another worker; for the arguments see `PairwiseExchanges`."""
+        """Note an average with another worker. Arguments as in `PairwiseExchanges`."""
         self.recorder.totals.messages += 2
         self.recorder.totals.bytes_sent += 2 * nbytes
         self._progress.averaged(pair)
@@ -292,7 +294,7 @@ class PeerWorker(AveragingWorker):
     # -- changes of the parameters -------------------------------------------------------
 
     def changed(self, gradients: int) -> None:
-        """Count a new version of the evaluated parameters, with `gradients` more gradients."""
+        """Count a new version of the evaluated parameters. gradients: number of new gradients."""
         self.version += 1
         self._applied += gradients
         self.versions.reached(self.version)
@@ -325,7 +327,7 @@ class PeerWorker(AveragingWorker):
                 self._exchanges.take(message)
         elif isinstance(message, EndMeeting):
             part, self._meeting = self._meeting, None
-            if part is not None:  # another machine's clock may differ
+            if part is not None:  # the clock of another machine may differ
                 part.end(min(max(part.joined, message.ended), self.clock.now))
         elif isinstance(message, Snapshot):
             self._final.put(whole(message.block))

@@ -17,19 +17,19 @@ from outpace.sync.peers.context import CommonParameters, OwnParameters, Paramete
 class PeerModels(Protocol):
     """The common and own parameters of one worker; see `PeerContext`.
 
-    What is implemented here is right for a task, which cannot make workers differ.
+    The methods implemented here are for a task: a task does not make the models of workers differ.
     """
 
     trainer: Trainer
-    tail: int = 0  # number of elements that are sent behind the values
+    tail: int = 0  # number of elements that are sent after the values
     tail_dtype: torch.dtype | None = None  # of these elements; None: that of the values
     averages_in_place: bool = False  # all-reduces only average, and may change gradients in place
     device: torch.device | None = None  # None for several devices, or for a task on the CPU
 
     def state_digest(self) -> str:
-        """Return the digest of the optimizer's initial state, if all workers must have the same.
+        """Return the digest of the optimizer's initial state, if it must be equal in all.
 
-        Empty if it has none yet, or if workers may differ.
+        It is empty if there is no state yet, or if workers may differ.
         """
         return ""
 
@@ -37,7 +37,7 @@ class PeerModels(Protocol):
         """Return a copy of the initial parameters as one vector.
 
         Args:
-            on_gpu: exchange values on the GPU from now on, rather than on the CPU.
+            on_gpu: True: exchange values on the GPU from now on; False: on the CPU.
         """
 
     def start_from(self, parameters: torch.Tensor) -> None:
@@ -57,17 +57,17 @@ class PeerModels(Protocol):
         """Return the common parameters, or else the own ones; later steps do not change them."""
 
     def digests(self, number: int) -> Digests:
-        """Return what is compared between workers in this all-reduce."""
+        """Return the digests to compare between workers in this all-reduce."""
         return Digests()
 
     def compare(self, number: int, digests: Mapping[int, Digests]) -> None:
-        """Say what differs between workers in an all-reduce that is over, by their digests."""
+        """Report differences between workers after an all-reduce, by their digests."""
 
     def refused(self) -> None:
         """Report that a gradient was left out of an all-reduce because it was not finite."""
 
     def version_of(self, at: Parameters) -> int | None:
-        """Return the number of commits in `at`; None if it is neither common nor a replica."""
+        """Return the number of commits in `at`; None if it is not the common model or a replica."""
 
     def computing_at(self, at: Parameters) -> AbstractContextManager[Sequence[Block]]:
-        """Return the context of computing a gradient at `at`; yields the trainer's parameters."""
+        """Return the context for computing a gradient at `at`; it yields the parameters."""

@@ -1,8 +1,8 @@
-"""Saves a process of a run for checkpoints, beside its work.
+"""Saves a process of a run for checkpoints, in parallel with its work.
 
-The coordinator asks for a part of a checkpoint. The state is taken in the thread of the process, at
-the moment that `sync.checkpoint.cuts` says, and another thread writes it. Its tensors do not change
-meanwhile.
+The coordinator asks for a part of a checkpoint. The main thread of the process takes the state at
+the moment that `sync.checkpoint.cuts` chooses, and another thread writes it. The tensors of the
+state do not change during this.
 """
 
 from __future__ import annotations
@@ -38,13 +38,13 @@ NOT_SAVED: Final = (OSError, OutpaceError, RuntimeError, MemoryError)
 
 
 class PartFiles:
-    """The files of one process.
+    """The files of a checkpoint that one process writes.
 
     Args:
-        folder: of the checkpoint.
+        folder: the folder of the checkpoint.
 
     Attributes:
-        parts: those that were added.
+        parts: the parts that were added.
     """
 
     def __init__(self, folder: str) -> None:
@@ -58,32 +58,33 @@ class PartFiles:
     def add_shard(self, state: ShardState, name: str) -> ShardRecord:
         """Add the file of a model; return its record. Raises OSError and ConfigError.
 
-        name: of the file, without its suffix.
+        name: name of the file without its suffix.
         """
         record, tensors = shard_file(state, name=name)
         self.add(record.file, tensors)
         return record
 
 
-# Adds the files of a part of a checkpoint, and what is to be in the index. Raises `NOT_SAVED`.
+# Adds the files of a part of a checkpoint, and the data for the index. Raises `NOT_SAVED`.
 Write: TypeAlias = Callable[[CheckpointPart, PartFiles], None]
 
 
 class Saver(ABC):
-    """The requests of the coordinator to save one process.
+    """The coordinator's requests to save one process.
 
     Args:
-        cuts: tell when the state is to be taken, by `_take`.
+        cuts: calls `_take` when the state must be taken.
     """
 
     def __init__(self, process: Member, cuts: Cuts) -> None:
         self._process, self._cuts = process, cuts
-        self._order: TakeCheckpoint | None = None  # to save the state, which is not taken yet
+        # orders to save the state, which is not taken yet
+        self._order: TakeCheckpoint | None = None
         self._thread = BackgroundThread(process.clock)
 
     @abstractmethod
     def _take(self, number: int) -> None:
-        """Take the state of the process, and have it written (`_write`)."""
+        """Take the state of the process, and let it be written (`_write`)."""
 
     # -- orders of the coordinator ---------------------------------------------------
 
@@ -117,19 +118,19 @@ class Saver(ABC):
     def _write(
         self, part: CheckpointPart, folder: str, write: Write, *, at_once: bool = False
     ) -> None:
-        """Have a state that was taken written.
+        """Let a state that was taken be written.
 
         Args:
-            part: what is known of it now.
-            folder: of the order.
-            at_once: write the files in this thread, since they are small.
+            part: the data that are known now.
+            folder: folder of the order.
+            at_once: True: write the files in this thread, because they are small.
         """
         beside: RunInBackground = do_now if at_once else self._thread.do
         beside(partial(_written, part, folder, write), self._send)
 
 
 def _written(part: CheckpointPart, folder: str, write: Write) -> CheckpointPart | NotSaved:
-    """Write files; return what to tell the coordinator."""
+    """Write files; return the message to the coordinator."""
     files = PartFiles(folder)
     try:
         write(part, files)
@@ -143,10 +144,10 @@ class ShardSaver(Saver):
     """The requests to save the shard of a server.
 
     Args:
-        part: has the shard, once there is one.
+        part: has the shard, once the shard exists.
 
     Attributes:
-        look: to be called after each message of the shard, before its answers are sent.
+        look: function to call after each message of the shard, before its answers are sent.
     """
 
     def __init__(self, process: Member, part: ServerPart) -> None:

@@ -1,4 +1,4 @@
-"""A server process: a shard behind a listener; the process is the context of its program."""
+"""A server process: a shard with a listener; the process is the context of its program."""
 
 from __future__ import annotations
 
@@ -44,8 +44,8 @@ from outpace.sync import Policy
 from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import Ack, Close, Message, Pull, Push, Reply, WireMessage, worker_name
 
-_ENDS_IN_S: Final = 15  # after SIGTERM, unless the run has ended in order
-_LAST_MESSAGES_S: Final = 0.5  # to take in what a lost worker has sent
+_ENDS_IN_S: Final = 15  # exit code after SIGTERM, unless the run has ended in order
+_LAST_MESSAGES_S: Final = 0.5  # seconds to receive the messages that a lost worker has sent
 _LOOK_S: Final = 0.001
 
 
@@ -54,7 +54,7 @@ class Server(Member):
 
     Args:
         keys: public keys of the workers, by name.
-        address: address to listen at.
+        address: address at which the server listens.
         resume: folder of the checkpoint from which the run is resumed; None: a new run.
     """
 
@@ -72,12 +72,12 @@ class Server(Member):
         self._resume = resume
         self._names = [worker_name(worker) for worker in range(experiment.workers)]
         self._log = SparseLog(self.notice)
-        self._probed: Counter[str] = Counter()  # probes that were answered
+        self._probed: Counter[str] = Counter()  # number of probes that were answered
         self._times = ServiceTimes(self.timing, index)
         self.listener = self.transport.listen(
             address,
             {name: keys[name] for name in self._names},
-            # Losses are the coordinator's concern: it knows whether the worker was done.
+            # The coordinator handles losses, because it knows whether the worker had finished.
             Handlers(self._expected_of_worker, self._take, lambda _: None, all_finite),
         )
         self._part = ServerPart(self, self.listener, index, experiment, self._times)
@@ -98,12 +98,12 @@ class Server(Member):
             self._part.versions.ask(await self.order(TakeSnapshot))
 
     async def _begin(self) -> None:
-        """Begin with the parameters of worker 0, or with those of a checkpoint."""
+        """Begin with the parameters of worker 0, or with the parameters of a checkpoint."""
         saved = None
         if self._resume is not None:
             saved = self.read_checkpoint(self._resume, self._saved_state)
         self.coordinator.send(Ready())
-        # Blocks that are narrowed are sent from other memory.
+        # Blocks that are converted to bfloat16 are sent from other memory.
         await self._part.begin()
         await self.start_run()
         if saved is not None:
@@ -134,7 +134,7 @@ class Server(Member):
 
     @property
     def shard(self) -> TimedShard:
-        """The shard; there is none before the run begins."""
+        """The shard; it does not exist before the run begins."""
         return self._part.shard
 
     def send(self, to: str, *messages: Message) -> None:
@@ -168,7 +168,7 @@ class Server(Member):
         return part.block if isinstance(message, Initialize) else None
 
     def _probe_due(self, peer: str, probe: Probe) -> tuple[str, int] | None:
-        """Return which block may come with a probe of this worker; None: it must not come."""
+        """Return which block may come with a probe of this worker; None: no probe is due."""
         is_time = self._part.has_begun and not self.has_started
         may = self._experiment.probe and is_time and self._probed[peer] < MOST_PROBES
         return probe_block(probe) if may else None
@@ -176,7 +176,7 @@ class Server(Member):
     def _take(self, peer: str, received: WireMessage) -> None:
         """Put a message of a worker into the inbox of the shard's program, or refuse the worker.
 
-        A message that is not for the shard is followed here.
+        A message that is not for the shard is handled here.
         """
         if messages := from_worker(received):
             if isinstance(received, Push):
@@ -195,10 +195,10 @@ class Server(Member):
             )
 
     def _require_finite(self, push: Push) -> None:
-        """Drop a gradient that is not finite, or end the run; the worker should have refused it.
+        """Drop a gradient that is not finite, or end the run. The worker should refuse it.
 
         Raises:
-            DivergenceError: such a gradient ends the run (`non_finite: stop`).
+            DivergenceError: if such a gradient ends the run (`non_finite: stop`).
         """
         gradient = push.gradient
         if not isinstance(gradient, Gradient) or all_finite(gradient):
@@ -214,7 +214,7 @@ class Server(Member):
         push.gradient = push.settings = None
 
     def _is_taken(self, peer: str, received: WireMessage) -> bool:
-        """Follow a message that is not for the shard; False if it must not be sent now."""
+        """Handle a message that is not for the shard; False if it must not be sent now."""
         if isinstance(received, Fetch):
             return self._part.fetch(peer, received.what)
         if isinstance(received, OptimizerState):
@@ -248,23 +248,24 @@ class Server(Member):
             super()._order(peer, message)
 
     async def _replace(self, order: ReplaceWorker) -> None:
-        """Hear only a new process of a worker, and tell how far the old one has come."""
+        """Accept only a new process of a worker, and report the progress of the old one."""
         name, kernel = worker_name(order.worker), self.kernel
         limit = kernel.now + nanoseconds(_LAST_MESSAGES_S)
         await kernel.sleep(_LOOK_S)
-        while self.listener.unread and kernel.now < limit:  # perhaps of the old process
+        # the message may be from the old process
+        while self.listener.unread and kernel.now < limit:
             await kernel.sleep(_LOOK_S)
         self.listener.replace(name, order.generation)
         self._part.forget(name)
         await self._inbox.settled()
         progress = self._progress(order.worker)
         await self._inbox.replace(order.worker, stays=order.stays)
-        if order.stays:  # when a worker leaves, iterations may finish for which it was waited for
+        if order.stays:  # when a worker leaves, iterations that waited for it may finish
             progress = self._progress(order.worker)
         self.coordinator.send(WorkerReplaced(order.worker, order.generation, *progress))
 
     def _progress(self, worker: int) -> tuple[int, int]:
-        """Return the last iteration of a worker, and how many iterations are finished."""
+        """Return the last iteration of a worker, and the number of finished iterations."""
         return self.shard.watermark(worker), self.shard.clock
 
 

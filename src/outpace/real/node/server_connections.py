@@ -1,4 +1,4 @@
-"""A worker's connections to the servers: its program's messages, requests, and the first probes."""
+"""A worker's connections to servers: messages of its program, requests, the first probes."""
 
 from __future__ import annotations
 
@@ -39,21 +39,21 @@ from outpace.sync.messages import (
 _FetchedT = TypeVar("_FetchedT", Snapshot, OptimizerState)
 _Expect: TypeAlias = Callable[[str, WireMessage], tuple[str, int] | None]  # see `Handlers`
 
-_FREE: Final = Leave | Rejoin  # do not count as messages
+_FREE: Final = Leave | Rejoin  # messages that do not count
 _REQUESTS: Final = Push | Pull
-_ANSWERS: Final = Reply | Snapshot | Probe | OptimizerState  # with a block
+_ANSWERS: Final = Reply | Snapshot | Probe | OptimizerState  # messages with a block
 _NONE_DUE: Final = -1, -1, -1
 
 
 class ServerConnections:
-    """The connections of a worker to the servers. The coordinator's leads to the scheduler.
+    """The connections of a worker to the servers. The coordinator's connection is the scheduler's.
 
     Attributes:
         callers: one for each server; none before `connect`.
-        names: of the servers with which the run begins.
+        names: names of the servers with which the run begins.
         mailbox: messages that the worker's program has not read.
         last_pushed: the last iteration that was pushed to any server; -1: none.
-        has_left: the worker has left the run, and has the final parameters if it wants them.
+        has_left: True: the worker has left the run, and has the final parameters if it needs them.
     """
 
     def __init__(self, process: WorkerProcess, experiment: Experiment) -> None:
@@ -62,16 +62,16 @@ class ServerConnections:
         self.mailbox = Mailbox[Message](kernel, f"the mailbox of {process.name}")
         self.last_pushed, self.has_left = -1, False
         self._process, self._totals = process, process.recorder.totals
-        self._is_narrow = is_narrow(experiment)  # answers to pulls carry bfloat16
+        self._is_narrow = is_narrow(experiment)  # True: answers to pulls carry bfloat16
         self.times = RequestTimes(process.timing, process.worker)
-        self.timed_from = 0  # times of earlier iterations are of the process that computed them
+        self.timed_from = 0  # times of earlier iterations belong to the process that computed them
         self.callers: list[Caller] = []
-        self._numbers: dict[str, int] = {}  # of the servers, by name
+        self._numbers: dict[str, int] = {}  # numbers of the servers, by name
         self._fetched = Mailbox[Snapshot | OptimizerState](
             kernel, "what the servers were asked for"
         )
         self._probed = Mailbox[Probe](kernel, "the answer to a probe")
-        self._due = _NONE_DUE  # server, number and bytes of the probe's answer that is due
+        self._due = _NONE_DUE  # server, number and bytes of the expected answer of a probe
 
     def connect(self, plan: Plan, blocks: Sequence[Block]) -> None:
         """Connect to the servers, which have these blocks."""
@@ -79,7 +79,8 @@ class ServerConnections:
         for server, (endpoint, key) in enumerate(zip(plan.endpoints, plan.keys, strict=True)):
             name, head = server_name(server), head_of(blocks[server])
             part = head.dtype, head.elements
-            sent = on_the_wire(part) if self._is_narrow else part  # as it is pushed and answered
+            # dtype and elements as the block is pushed and answered
+            sent = on_the_wire(part) if self._is_narrow else part
             expect = _expected_of(server, part, sent, process.trainer.lengths(server))
             handlers = Handlers(expect, self._take, self._lost)
             caller = process.transport.call(name, endpoint, key, handlers)
@@ -96,14 +97,14 @@ class ServerConnections:
         Raises:
             WireError: if the receiver refused the connection.
         """
-        server = self._numbers.get(to)  # None: it is the scheduler
+        server = self._numbers.get(to)  # None: the receiver is the scheduler
         first = messages[0]
         self._totals.messages += 0 if isinstance(first, _FREE) else len(messages)
         if isinstance(first, Push):
             self.last_pushed = first.iteration
             match messages[1:]:
                 case [Pull() as pull] if pull.iteration == first.iteration:
-                    first.coin, messages = pull.coin, messages[:1]  # they travel as one
+                    first.coin, messages = pull.coin, messages[:1]  # both are sent as one message
         for message in messages:
             self._send(server, message)
 
@@ -132,7 +133,7 @@ class ServerConnections:
     # -- requests ------------------------------------------------------------------------
 
     def initialize(self, blocks: Sequence[Block]) -> None:
-        """Send what the servers begin with: worker 0's parameters, and its optimizer's state."""
+        """Send the servers worker 0's parameters and its optimizer's state, for their start."""
         trainer = self._process.trainer
         for server, (caller, block) in enumerate(zip(self.callers, blocks, strict=True)):
             caller.send(trainer.initialize(server, block))
@@ -142,7 +143,7 @@ class ServerConnections:
     async def parameters(self, *, final: bool) -> list[Block]:
         """Return the servers' parameters, in ascending order.
 
-        final: those at the end of the training, for which the servers wait.
+        final: True: the parameters at the end of the training, for which the servers wait.
         """
         found = await self._all_of("final" if final else "initial", Snapshot)
         return [whole(each.block) for each in found]
@@ -154,7 +155,7 @@ class ServerConnections:
         return [state_from(each.entries, whole_tensor(each.block)) for each in found]
 
     def replace_optimizer_state(self, states: Sequence[Mapping[int, State]]) -> None:
-        """Replace the state of the servers' optimizers, before the next push arrives there.
+        """Replace the state of the servers' optimizers before the next push arrives.
 
         states: one for each server, in ascending order.
         """
@@ -211,7 +212,7 @@ class ServerConnections:
             raise RunError(f"{peer} sent {self._process.name} a {type(message).__name__}")
 
     def _lost(self, server: str) -> None:
-        """The connection to a server has ended. Raises Lost unless the worker's end came."""
+        """Handle the end of a server's connection. Raises Lost unless this worker had to end."""
         if not self._process.is_done:
             raise Lost(self._process.name, server)
 
@@ -223,8 +224,8 @@ def _expected_of(
 
     Args:
         part: dtype and elements of the server's part of the parameters.
-        sent: of the block that answers a pull.
-        lengths: how many elements of each tensor of a script the server has.
+        sent: dtype and elements of the block that answers a pull.
+        lengths: number of elements that the server has of each tensor of a script.
     """
 
     def expected(_: str, message: WireMessage) -> tuple[str, int] | None:

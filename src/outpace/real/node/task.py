@@ -1,4 +1,4 @@
-"""A worker that trains a configuration's task: the trainer and, without servers, the models."""
+"""A worker that trains the task of a configuration: trainer and, without servers, models."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def _is_finite(block: Block) -> bool:
 
 
 class TaskModels(PeerModels):
-    """Keeps parameters in blocks, as servers do."""
+    """Keeps the parameters in blocks, in the same way as servers."""
 
     def __init__(self, process: PeerWorker, experiment: Experiment, trainer: TaskTrainer) -> None:
         self.trainer, self._process, self._optimizer = trainer, process, experiment.optimizer
@@ -164,7 +164,7 @@ class TaskModels(PeerModels):
     # ---------------------------------------------------------------------------------
 
     def compare(self, number: int, digests: Mapping[int, Digests]) -> None:
-        """A task cannot make workers differ."""
+        """Do nothing, because a task cannot make workers differ."""
 
     def refused(self) -> None:
         raise DivergenceError(

@@ -1,6 +1,7 @@
 """The times of requests to a server: the columns of their rows that the server knows.
 
-A row begins when a request has been read, and is added when it has been answered; see `TimingRows`.
+A row begins when a request has been read, and is added when the request has been answered; see
+`TimingRows`.
 """
 
 from __future__ import annotations
@@ -26,19 +27,20 @@ _OF_SHARD: Final = Push | Pull
 
 
 class ServiceTimes(OpenRequests):
-    """The times of requests to a server, in the server's clock."""
+    """The times of requests to a server, by the server's clock."""
 
     def __init__(self, rows: TimingRows, server: int) -> None:
         super().__init__(rows)
         self._server = server
-        self.pushes: dict[tuple[int, int], list[int]] = {}  # without a pull, and not applied
+        # pushes without a pull that are not applied yet
+        self.pushes: dict[tuple[int, int], list[int]] = {}
         self._last: dict[int, int] = {}  # worker -> iteration of its last push that was noted
-        self.reading = 0  # when the parameters were read last
+        self.reading = 0  # time when the parameters were last read
 
     def received(self, peer: str, request: Push | Pull) -> None:
         """Note that the message that the clock has read last is a request of this peer.
 
-        A pull that comes alone is noted if the push of its iteration was.
+        A pull without a push is noted if the push of its iteration was noted.
         """
         worker, iteration = request.worker, request.iteration
         if peer != worker_name(worker):
@@ -67,14 +69,14 @@ class ServiceTimes(OpenRequests):
                 row[_BEGUN], row[_DONE] = begun, done
                 self._rows.add(row)
             elif (row := self.open.get(key)) and row[_BEGUN] == NONE:
-                # Else the message is the pull of a push.
+                # Otherwise the message is the pull of a push.
                 row[_BEGUN], row[_DONE] = begun, done
         for reply in replies:
             if row := self.open.get((reply.worker, reply.iteration)):
                 row[_RELEASED] = done
 
     def probed(self, worker: int, number: int, size: int, began: int) -> None:
-        """Add a probe that has just been answered; `began`: the answer began to be sent."""
+        """Add a probe that has just been answered. began: when the answer began to be sent."""
         clock = self.clock
         read, ended = clock.read_ns, monotonic_ns()
         head = PROBE, worker, self._server, NONE, number, size, size, *_UNSENT
@@ -98,13 +100,13 @@ class ServiceTimes(OpenRequests):
 
 
 class TimedShard(Shard):
-    """A shard whose times are noted.
+    """A shard that records its times.
 
     It calls Shard's methods by name, which is faster than `super()`.
 
     Args:
-        of_shard: as for `Shard`.
-        members_changed: called when a worker may have left or come.
+        of_shard: arguments of `Shard`.
+        members_changed: called when a worker may have left or joined.
     """
 
     def __init__(

@@ -1,7 +1,7 @@
 """The rows of one process of a real run in `timing.parquet`; columns: see `record.timing`.
 
-Stamps are values of time.monotonic_ns() until the rows are taken, because the time of the run may
-begin later. A row of a request is made by two processes; each knows its own columns.
+Times are values of time.monotonic_ns() until the rows are taken, because the time of the run may
+begin later. Two processes make a row of a request; each knows its own columns.
 """
 
 from __future__ import annotations
@@ -18,8 +18,9 @@ from outpace.record.tables import NONE, Table
 from outpace.record.timing import SCHEMA, WIDTH, Sampling
 from outpace.support.units import Time
 
-PLACE: Final = {name: place for place, name in enumerate(SCHEMA.names)}  # of a column in a row
-NO_ARRIVAL: Final = (NONE,) * 3  # the last columns, of a request without an answer
+# index of a column in a row
+PLACE: Final = {name: place for place, name in enumerate(SCHEMA.names)}
+NO_ARRIVAL: Final = (NONE,) * 3  # the last columns of a request without an answer
 
 _TIMES: Final = PLACE["sent_ns"]  # this column and all later ones are times
 _ANSWER_BYTES: Final = PLACE["answer_bytes"]
@@ -28,20 +29,20 @@ _AFTER_SENT: Final = (NONE,) * (PLACE["arrived_after_ns"] - PLACE["received_afte
 _UNRECEIVED: Final = (NONE,) * (PLACE["begun_ns"] - PLACE["sent_end_ns"])
 _UNANSWERED: Final = (NONE,) * (PLACE["arrived_ns"] - PLACE["released_ns"])
 
-_BLOCK: Final = 16  # consecutive iterations that are recorded together
-_CREDIT: Final = 256  # iterations that are recorded however short they are
-_KNOWN: Final = 8  # earlier blocks of which is known that they are recorded
+_BLOCK: Final = 16  # number of consecutive iterations that are recorded together
+_CREDIT: Final = 256  # number of iterations that are recorded even if they are short
+_KNOWN: Final = 8  # number of earlier blocks that are known to be recorded
 
 
 class Recorded:
-    """Decides which iterations a worker records; see `Sampling`. Call it often, it is cheap."""
+    """Decides which iterations a worker records; see `Sampling`. A call is cheap."""
 
     def __init__(self, sampling: Sampling) -> None:
         self._sampling = sampling
         self._block, self._is = -1, False  # the last block, and whether it is recorded
-        self._earlier: deque[int] = deque(maxlen=_KNOWN)  # blocks that are
+        self._earlier: deque[int] = deque(maxlen=_KNOWN)  # recorded blocks
         self._interval = 1_000_000_000 // sampling.most_per_s
-        self._next = 0  # when the next block may be recorded
+        self._next = 0  # time from which the next block may be recorded
 
     def __call__(self, iteration: int) -> bool:
         """True if the iteration is recorded."""
@@ -61,12 +62,12 @@ class Recorded:
 
 
 class TimingRows:
-    """Rows of SCHEMA on their way to the coordinator."""
+    """Rows of SCHEMA that are to be sent to the coordinator."""
 
     def __init__(self, clock: RealClock) -> None:
         self.clock = clock
         self._rows = array("q")
-        self.add = self._rows.extend  # takes the numbers of one row
+        self.add = self._rows.extend  # appends the numbers of one row
 
     def span(
         self,
@@ -80,9 +81,9 @@ class TimingRows:
         answer_bytes: int = 0,
         partner: int = NONE,
     ) -> None:
-        """Add a span of a worker, all times in ns since the start of the run.
+        """Add a span of a worker; all times are in ns since the start of the run.
 
-        inner: begun_ns and done_ns.
+        inner: the values of begun_ns and done_ns.
         """
         origin = self.clock.origin
         begun, done = inner
@@ -104,9 +105,9 @@ class TimingRows:
 
 
 class OpenRequests:
-    """The times of requests between two processes, whose rows are complete once they are answered.
+    """The times of requests between two processes; a row is complete after the answer.
 
-    An answer is that to its own request and to all earlier ones of the same peer.
+    An answer is for its own request and for all earlier requests of the same peer.
 
     Attributes:
         open: rows of the requests that are not answered yet, by peer and iteration.
@@ -117,7 +118,7 @@ class OpenRequests:
         self.open: dict[tuple[int, int], list[int]] = {}
 
     def _answered(self, peer: int, iteration: int) -> list[int] | None:
-        """Return the row of a request that is answered now; the earlier ones are complete."""
+        """Return the row of a request that is answered now; earlier ones are also complete."""
         row = self.open.pop((peer, iteration), None)
         if self.open:
             for other, earlier in [*self.open]:
@@ -133,7 +134,7 @@ class OpenRequests:
 
 
 class RequestTimes(OpenRequests):
-    """The times of a worker's requests to its servers, in the worker's clock."""
+    """The times of a worker's requests to its servers, by the worker's clock."""
 
     def __init__(self, rows: TimingRows, worker: int) -> None:
         super().__init__(rows)
@@ -142,9 +143,9 @@ class RequestTimes(OpenRequests):
     def sent(
         self, what: int, server: int, iteration: int, sent_bytes: int, began: int, *, pulls: bool
     ) -> None:
-        """Note a request that has been given to the socket since `began`.
+        """Note a request whose transfer to the socket began at `began` and has ended.
 
-        pulls: an answer is due.
+        pulls: True: an answer is expected.
         """
         head = what, self._worker, server, NONE, iteration, sent_bytes
         stamps = NONE if pulls else 0, began, monotonic_ns()

@@ -10,11 +10,11 @@ from outpace.sync.messages import WireMessage
 
 
 class AwaitedVersions:
-    """Answers each TakeSnapshot as soon as there is its version, or a later one.
+    """Answers each TakeSnapshot as soon as its version, or a later one, exists.
 
     Args:
         send: sends a message to the coordinator.
-        progress: returns the version that there is, and the clock of the process.
+        progress: returns the present version, and the clock of the process.
         snapshot: sends the parameters for the request of this number.
     """
 
@@ -28,12 +28,12 @@ class AwaitedVersions:
         self._asked: dict[int, int] = {}  # number of the request -> the version it is for
 
     def ask(self, order: TakeSnapshot) -> None:
-        """Follow an order of the coordinator."""
+        """Handle an order of the coordinator."""
         self._asked[order.request] = order.version
         self.reached(self._progress()[0])
 
     def reached(self, version: int) -> None:
-        """Answer the orders for which there is this version now."""
+        """Answer the orders for which this version is sufficient."""
         if not self._asked:
             return
         for request in [each for each, awaited in self._asked.items() if awaited <= version]:

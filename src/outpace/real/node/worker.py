@@ -48,20 +48,21 @@ class ServedWorker(WorkerProcess):
 
     def __init__(self, link: CoordinatorLink, worker: int, experiment: Experiment) -> None:
         super().__init__(link, worker, experiment)
-        self.first_iteration: int | None = None  # to begin with in the middle of a run
-        self.kept: ScriptState | None = None  # what its script kept
-        self.redivided: Redivided | None = None  # if there were other workers at the checkpoint
-        self.has_ended = False  # its script had come to its end at the checkpoint
-        self.keeping: ScriptSaver | None = None  # of what its script keeps
+        self.first_iteration: int | None = None  # iteration to begin with in the middle of a run
+        self.kept: ScriptState | None = None  # state of its script
+        # the division of scripts, if the checkpoint had another number of workers
+        self.redivided: Redivided | None = None
+        self.has_ended = False  # True if its script had ended at the checkpoint
+        self.keeping: ScriptSaver | None = None  # saver of its script's state
         self._experiment = experiment
         self.tells_pauses = leaves_behind(experiment)
-        self._kept_bytes = 0  # that the coordinator sends
+        self._kept_bytes = 0  # state that the coordinator sends
         name = f"what {self.name}'s script kept"
         self._kept_states = Mailbox[ScriptState](self.kernel, name)
         coins = RandomStream(experiment.seed, "coin", worker, lambda source, n: source.random(n))
         self.coin = coins.__getitem__
-        self._blocks: Sequence[Block] = []  # with which the program begins
-        self._slices: Sequence[slice] = []  # of the flat parameters, for each of these blocks
+        self._blocks: Sequence[Block] = []  # blocks with which the program begins
+        self._slices: Sequence[slice] = []  # slice of the flat parameters, for each of these blocks
         to_servers = self._to_servers = ServerConnections(self, experiment)
         self.servers, self._mailbox = to_servers.names, to_servers.mailbox
         self.send, self.recv = to_servers.send, self._mailbox.get
@@ -108,7 +109,7 @@ class ServedWorker(WorkerProcess):
     # -- what a script asks for -------------------------------------------------------------
 
     async def leave(self, *, fetch: bool) -> list[Block]:
-        # The program stays suspended and sends nothing more.
+        # The program remains suspended and sends no more messages.
         self._tell_all(Leave(self.worker))
         parameters: list[Block] = []
         if fetch:
@@ -175,9 +176,9 @@ class ServedWorker(WorkerProcess):
         return Stopped(min(duration_s, self.worked_s(started)) / duration_s)
 
     async def _is_ended_within(self, rest_s: float, ends_it: Callable[[Message], bool]) -> bool:
-        """Let the rest of a drawn time pass; True if a message ends it before."""
+        """Let the rest of a drawn time pass; True if a message ends it earlier."""
         self.kernel.catch_up()
-        if not self.trainer.stops:  # so neither would a computation of this duration
+        if not self.trainer.stops:  # so a computation of this duration would not be ended either
             await self.kernel.sleep(rest_s)
             return False
         end = self.now + nanoseconds(rest_s)
@@ -191,8 +192,8 @@ class ServedWorker(WorkerProcess):
     ) -> None:
         """See `WorkerContext`.
 
-        If the configuration has a law of run times, the parts leave when they are complete in
-        virtual time, but not before the whole gradient is there.
+        If the configuration has a law of run times, the parts are sent when they are complete in
+        virtual time, but not before the whole gradient is computed.
         """
         started, servers = self.now, range(len(self._slices))
         duration_s = self.draw_s(iteration, started)

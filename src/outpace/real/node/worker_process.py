@@ -43,7 +43,7 @@ _CHECK_EVERY_NS: Final = 1_000_000
 class Trainer(Protocol):
     """The task, or the script's model, that a worker trains.
 
-    What is implemented here is right for a task: it has no model buffers and no optimizer.
+    The methods implemented here are for a task, which has no model buffers and no optimizer.
     """
 
     layers: list[int]  # number of elements of each trainable parameter
@@ -56,12 +56,12 @@ class Trainer(Protocol):
         """Return the model buffers as bytes; shape (bytes,), uint8.
 
         Args:
-            unsaved: also those that are not saved with the model.
+            unsaved: True: also the buffers that are not saved with the model.
         """
         return torch.empty(0, dtype=torch.uint8)
 
     def load_buffers(self, data: torch.Tensor) -> None:
-        """Replace the model buffers, if there are any, by those of worker 0."""
+        """Replace the model buffers, if there are any, by the buffers of worker 0."""
 
     async def gradient(
         self, parameters: Sequence[Block], iteration: int, must_end: MustEnd | None = None
@@ -77,9 +77,9 @@ class Trainer(Protocol):
     async def gradient_in_parts(
         self, parameters: Sequence[Block], iteration: int, send: SendPart
     ) -> Sequence[Block | None]:
-        """Compute the gradient, and call `send` with the parts that are complete before its end.
+        """Compute the gradient; call `send` with the parts that are complete before its end.
 
-        Return the other parts, by server; in place of those that were sent, anything.
+        Returns the other parts, by server; entries of parts that were sent have no meaning.
         """
 
     def cut(self, slices: Sequence[slice]) -> list[Block]:
@@ -90,7 +90,7 @@ class Trainer(Protocol):
         return Initialize("", [], [], block)
 
     def lengths(self, server: int) -> dict[int, int]:
-        """Return how many elements of each tensor of a script are in a server's part."""
+        """Return the number of elements of each tensor of a script in a server's part."""
         return {}
 
     def initial_state(self) -> Sequence[Mapping[int, State]]:
@@ -99,7 +99,7 @@ class Trainer(Protocol):
 
 
 def others_of(plan: Plan) -> Redivided | None:
-    """Return how scripts continue with another number of workers; None if it is the same."""
+    """Return how scripts continue with a new number of workers; None if it is the same."""
     return Redivided(plan.before, plan.places) if plan.before else None
 
 
@@ -109,29 +109,30 @@ class WorkerProcess(Member, ABC):
     def __init__(self, link: CoordinatorLink, worker: int, experiment: Experiment) -> None:
         super().__init__(link)
         sampling = Sampling.of_run(experiment.workers, experiment.servers_in_run)
-        self.is_recorded = Recorded(sampling)  # which iterations are
+        self.is_recorded = Recorded(sampling)  # decides which iterations are recorded
         self.worker = worker
         self._log = SparseLog(self.notice)
-        self.is_over = False  # its script has left the training
+        self.is_over = False  # True: its script has left the training
         self._limit = experiment.stop.iterations
         self._stops_at_non_finite = experiment.non_finite == "stop"
         # Spans, in order and apart, in which this worker computes no gradient.
         self._untimed: list[tuple[Time, Time]] = []
-        self._points = deque[LoggedPoint]()  # that the script has logged since the last message
+        # points that the script has logged since the last message
+        self._points = deque[LoggedPoint]()
         self._thread = get_ident()  # only this thread may send
         law = experiment.compute
         self._run_time = law and law.run_time(
             experiment.seed, experiment.workers, experiment.stop.iterations
         )
         self._buffers = Mailbox[torch.Tensor](self.kernel, "worker-0's model buffers")
-        # What a script hands over to the program, which waits while the script computes.
+        # The data that a script passes to the program, which waits while the script computes.
         self.from_script = Mailbox[Sequence[Block | None]](self.kernel, "the script's gradient")
         self.trainer: Trainer
 
     # -- before the run begins -------------------------------------------------------
 
     async def join_run(self, **what: Any) -> Plan:
-        """Tell the coordinator what this worker trains; return the coordinator's plan."""
+        """Describe this worker's model to the coordinator; return the coordinator's plan."""
         trainer = self.trainer
         self.join(
             layout=trainer.layout,
@@ -143,7 +144,7 @@ class WorkerProcess(Member, ABC):
         return await self.order(Plan)
 
     def restored(self, plan: Plan, saver: WorkerSaver, first: int) -> Restored:
-        """Continue from a checkpoint, if the run does; without servers.
+        """Restore a checkpoint if the run continues from one; without servers.
 
         first: the first iteration of this worker. Raises RunError.
         """
@@ -157,7 +158,7 @@ class WorkerProcess(Member, ABC):
         """Load the model buffers of worker 0.
 
         Args:
-            gives: send those of this worker instead.
+            gives: True: send this worker's buffers.
         """
         buffers = self.trainer.read_buffers(unsaved=True)
         if gives:
@@ -174,17 +175,18 @@ class WorkerProcess(Member, ABC):
 
     @property
     def now(self) -> Time:
-        return time.monotonic_ns() - self.clock.origin  # as the clock has it, without a call
+        # the present time from the clock, without a call
+        return time.monotonic_ns() - self.clock.origin
 
     def must_stop(self, iteration: int) -> bool:
         return self.is_over or (self._limit is not None and iteration >= self._limit)
 
     def draw_s(self, iteration: int, started: Time) -> float:
-        """Return the minimum seconds of an iteration, by the configuration's law."""
+        """Return the minimum seconds of an iteration, according to the configuration's law."""
         return self._run_time(self.worker, iteration, started) if self._run_time else 0.0
 
     def worked_s(self, started: Time) -> float:
-        """Return the seconds since `started`, without what the script has marked as untimed."""
+        """Return the seconds since `started`, without spans that the script marked as untimed."""
         now = self.now
         return seconds(now - started - self._untimed_within(started, now))
 
@@ -203,7 +205,7 @@ class WorkerProcess(Member, ABC):
         held: Time,
         last_server: int = NONE,
     ) -> None:
-        """Record an iteration, which begins later by the untimed spans in its computation."""
+        """Record an iteration; it begins later by the untimed spans in its computation."""
         started += self._untimed_within(started, computed)
         if self._untimed and self._untimed[0][1] < started:
             self._untimed = [span for span in self._untimed if span[1] >= started]
@@ -224,7 +226,7 @@ class WorkerProcess(Member, ABC):
         gradient = await self.trainer.gradient(parameters, iteration, must_end)
         assert not isinstance(gradient, Stopped), "nothing ends this computation"
         if not self.must_stop(iteration):  # the script has not ended in the meantime
-            # Short iterations look for messages when they wait for their answers.
+            # In short iterations, messages are handled while the worker waits for its answers.
             if duration_s or self.now - self.kernel.now > _CHECK_EVERY_NS:
                 self.kernel.catch_up()
             if duration_s and (rest_s := duration_s - self.worked_s(started)) > 0:
@@ -233,13 +235,13 @@ class WorkerProcess(Member, ABC):
         return gradient
 
     def computed(self, iteration: int, started: Time) -> None:
-        """Count a gradient that is there now, and note its time."""
+        """Count a gradient that has just been computed, and note its time."""
         self.recorder.gradient_computed(self.worker)
         if self.is_recorded(iteration):
             self.span_of(COMPUTE, iteration, started, self.now)
 
     def not_computing(self, begun: Time, ended: Time) -> None:
-        """Take a span, in which the script waited for others, out of the time of a gradient."""
+        """Subtract a span in which the script waited for others from a gradient's time."""
         self._untimed.append((begun, ended))
 
     def span_of(
@@ -257,10 +259,10 @@ class WorkerProcess(Member, ABC):
         self.timing.span(what, self.worker, iteration, began, ended, inner, sent_bytes)
 
     def refuse_gradient(self, what: str, iteration: int) -> None:
-        """Report a gradient that is not finite, and is not pushed.
+        """Report a gradient that is not finite and so is not pushed.
 
         Raises:
-            DivergenceError: if the run ends for it.
+            DivergenceError: if the run ends because of it.
         """
         if self._stops_at_non_finite:
             raise not_finite(what, self.name, iteration)
@@ -293,13 +295,13 @@ class WorkerProcess(Member, ABC):
     # -- what a script tells ---------------------------------------------------------------
 
     def log(self, iteration: int, values: Mapping[str, float]) -> None:
-        """Log a point, which the next report to the coordinator takes along. From any thread."""
+        """Log a point; the next report to the coordinator contains it. From any thread."""
         self._points.append(LoggedPoint(max(0, self.now), iteration, dict(values)))
         if len(self._points) >= MOST_POINTS and get_ident() == self._thread:
             self._send_points()
 
     def untimed(self, iteration: int, begun: Time, ended: Time) -> None:
-        """Take a span out of the time in which this worker computes gradients."""
+        """Subtract a span from the time in which this worker computes gradients."""
         self._untimed.append((begun, ended))
         self.recorder.untimed(self.worker, iteration, begun, ended)
         self.timing.span(UNTIMED, self.worker, iteration, begun, ended)
@@ -323,7 +325,7 @@ class WorkerProcess(Member, ABC):
             fetch: return the final parameters, once all workers have left.
 
         Returns:
-            Parameters to load into the script's model; empty to keep those that it has.
+            Parameters to load into the script's model; empty to keep its present parameters.
         """
 
     def send_result(self) -> None:

@@ -1,12 +1,12 @@
 """Saves a worker without servers for checkpoints, and restores it.
 
-A task is saved where its program says `may_save`. So is what the program of a script has, at the
-end of an iteration; what the script itself keeps follows at its next forward pass
+A task is saved where its program says `may_save`. The state of a script's program is saved there as
+well, at the end of an iteration; the state of the script itself follows at its next forward pass
 (`real.script.saving`). In between, only an average with another worker may change its model.
 
-Workers that average in pairs, or never (`PeerStrategy.saved_apart`), are all asked at one moment,
-when no average is under way. A script that computes a gradient then is saved at the end of the
-iteration.
+Workers that average in pairs, or never (`PeerStrategy.saved_apart`), are all asked at the same
+time, when no average is running. A script that is computing a gradient at that time is saved at the
+end of the iteration.
 """
 
 from __future__ import annotations
@@ -47,35 +47,35 @@ class SavedModels(Protocol):
     """The models of one worker."""
 
     def common_state(self) -> tuple[Value, OptimizerState, int]:
-        """Return a copy of the model that all workers have, its optimizer's state, its gradients.
+        """Return a copy of the common model, its optimizer's state, and its gradients.
 
-        The optimizer of a script keeps its state itself.
+        The state of a script's own optimizer is not included.
         """
 
     def own_state(self, *, differs: bool) -> tuple[OptimizerState, Value | None] | None:
-        """Return what the optimizer of the worker's own model remembers, and its parameters.
+        """Return the parameters of the worker's own model and the state of its optimizer.
 
-        None if this worker has nothing beside the common model and the file of its script.
+        None if this worker has no other state than the common model and the file of its script.
 
         Args:
-            differs: True if its parameters are not those of the common model.
+            differs: True if its parameters differ from the common model's.
         """
 
     def restore(self, state: ShardState, own: ShardState | None) -> None:
         """Continue from a checkpoint.
 
         Args:
-            state: of the model that all workers have.
-            own: what the worker had beside it, if anything.
+            state: state of the model that all workers have.
+            own: what the worker had in addition to it, if anything.
         """
 
 
 class WorkerSaver(Saver):
-    """The requests of the coordinator to save one worker.
+    """The coordinator's requests to save one worker.
 
     Args:
-        models: of the worker, once they are made.
-        script: what its script keeps; None: it is of a task.
+        models: models of the worker, once they are made.
+        script: the state of its script; None: it trains a task.
     """
 
     _process: PeerWorker | FollowingWorker
@@ -92,7 +92,7 @@ class WorkerSaver(Saver):
         super().__init__(process, WorkerCuts(self._take, self._miss))
         self._models, self._experiment, self._script = models, experiment, script
         self._strategy = experiment.peers
-        self._first = self._begins = 0  # iterations: the first one, the present one
+        self._first = self._begins = 0  # the first iteration and the present one
         self._pending: Callable[[], PendingIteration | None] = lambda: None
         self._has_unsent = False  # its own model has steps that no other worker has
         self._is_due = False  # an order came in the middle of an iteration of a script
@@ -103,7 +103,7 @@ class WorkerSaver(Saver):
         Args:
             first: the first iteration of this worker.
             resume: folder of the checkpoint; None: the run begins.
-            others: of a script, if there were other workers at the checkpoint.
+            others: for a script, True if the checkpoint had another number of workers.
 
         Raises OSError and Damaged.
         """
@@ -134,19 +134,19 @@ class WorkerSaver(Saver):
         *,
         has_unsent: bool = False,
     ) -> None:
-        """The worker begins this iteration next; see `PeerContext.may_save`.
+        """Note that the worker begins this iteration next; see `PeerContext.may_save`.
 
         Args:
-            pending: returns a copy of the gradients that it has accumulated, or counts those that
-                are only in its own model.
-            has_unsent: there may be such gradients.
+            pending: returns a copy of its accumulated gradients, or the number of those that are
+                only in its own model.
+            has_unsent: True if there may be such gradients.
         """
         self._begins, self._pending, self._has_unsent = iteration, pending, has_unsent
         if self._script is not None:
             self._script.is_between = True
         self._cuts.pass_by(self._process.results)
         is_due, self._is_due = self._is_due, False
-        if is_due and self._order is not None:  # it was not given up
+        if is_due and self._order is not None:  # the request was not given up
             self._take_now()
 
     # -- the state -------------------------------------------------------------------
@@ -158,7 +158,7 @@ class WorkerSaver(Saver):
             self._is_due = True
 
     def _take_now(self) -> None:
-        """Take what the program has; what a script keeps follows at its next forward pass."""
+        """Take the program's state. The state of the script follows at its next forward pass."""
         order, process = self._order, self._process
         assert order is not None
         common = self.common_state() if order.common else None
@@ -181,21 +181,22 @@ class WorkerSaver(Saver):
         *,
         has_model: bool,
     ) -> None:
-        """Add what the script keeps, at the first forward pass of the iteration.
+        """Add the script's state, at the first forward pass of the iteration.
 
         Args:
-            add: see `_add_models`, whose last arguments it takes.
-            has_model: the parameters of its model are in another file.
+            add: see `_add_models`; called with its last arguments.
+            has_model: True: the parameters of its model are in another file.
         """
         if self._order is None or self._order.number != part.number:
-            return  # it was given up
+            return  # the request was given up
         order = self._taken()
         try:
             kept = script.copy(has_model=has_model)
         except Unfit as error:
             self._send(NotSaved.because(part.number, error))
             return
-        self._process.flush()  # before the message that the script is saved, which may complete it
+        # before the message that the script is saved, as this may complete the checkpoint
+        self._process.flush()
         part.is_complete, part.kept_at = script.is_complete, self._now()
         self._write(part, order.folder, partial(add, kept))
 
@@ -203,23 +204,23 @@ class WorkerSaver(Saver):
         return max(0, self._process.clock.now)
 
     def _totals(self) -> Totals:
-        """Return the sums of this worker until now; a copy."""
+        """Return a copy of the sums of this worker until now."""
         process = self._process
         totals = process.recorder.totals.copy()
-        # What is computed now is computed again after a resume.
+        # The present computation is repeated after a resume.
         computed = totals.iterations.get(process.worker, 0)
         totals.iterations[process.worker] = min(computed, self._begins - self._first)
         return totals
 
     def common_state(self) -> ShardState:
-        """Return the state of the model that all workers have now."""
+        """Return the state of the common model now."""
         process = self._process
         parameters, optimizer, gradients = self._models.common_state()
         iterations = {process.worker: self._begins}
         return common_state(iterations, process.results, gradients, parameters, optimizer)
 
     def _own_state(self) -> ShardState | None:
-        """Return what this worker has beside that model and its script; None: it has nothing."""
+        """Return this worker's state besides common model and script; None: there is none."""
         process, pending = self._process, self._pending()
         differs = self._strategy.saved_apart or self._has_unsent
         found = self._models.own_state(differs=differs)
@@ -239,12 +240,12 @@ def _add_models(
     part: CheckpointPart,
     files: PartFiles,
 ) -> None:
-    """Add what there is of a worker to its part of a checkpoint.
+    """Add the existing states of a worker to its part of a checkpoint.
 
     Args:
-        common: the model that all workers have, if it is asked for.
-        own: what the worker has beside it and its script, if anything.
-        kept: what its script keeps; empty: it is of a task.
+        common: the common model, if it is requested.
+        own: the worker's state besides that model and its script, if any.
+        kept: the state of its script; empty: it trains a task.
     """
     if common is not None:
         part.shard = files.add_shard(common, COMMON)

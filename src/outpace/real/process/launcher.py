@@ -1,19 +1,19 @@
-"""Launchers: what starts the processes of a run, watches them and ends them.
+"""Launchers, which start the processes of a run, watch them and end them.
 
 Every launcher keeps these promises (`outpace.testing.check_launcher`):
 
 - The launcher chooses the machine of a role. A role that must know its machine's address has
-  `ADDRESS` among its arguments. Roles need neither share a machine nor a file system, with each
-  other or with this process.
-- A process is given its role, keys included, by the launcher, never by a file or an environment
-  variable.
-- What a process prints reaches `on_output` in whole lines, all of them before `on_exit`.
+  `ADDRESS` among its arguments. Roles need not share a machine or a file system with each other or
+  with this process.
+- The launcher itself passes a process its role, including the keys, never by a file or an
+  environment variable.
+- The output of a process is passed to `on_output` in whole lines, all of them before `on_exit`.
 - `on_exit` is called once for each process that ends before `stop`.
 - Callbacks are called in the thread of the clock, while it waits for the next event.
-- No process outlives `stop`, nor this process.
+- No process is alive after `stop`, or after the end of this process.
 
-On a cluster each role has a place, which the launcher asks for and keeps when its process ends. On
-this machine there are no places: the methods about them do nothing.
+On a cluster each role has a place, which the launcher requests and keeps when the role's process
+ends. On this machine there are no places, and the methods about them do nothing.
 """
 
 from __future__ import annotations
@@ -57,11 +57,11 @@ class Role:
 
 
 class Launcher:
-    """Starts the processes of one run. This one has started none.
+    """Starts the processes of one run.
 
     Attributes:
         nodes: names of the nodes on which the roles were started; empty if all are on this machine.
-        room_s: how long a run of other numbers waits for places for its new roles.
+        room_s: seconds that a run waits for places for new roles when its numbers change.
     """
 
     nodes: Mapping[str, str] = {}  # never changed
@@ -72,47 +72,47 @@ class Launcher:
         raise NotImplementedError
 
     def is_ending(self, name: str) -> bool:
-        """True if this process has ended, or is about to, and `on_exit` will be called for it."""
+        """True if this process has ended, or will soon, and `on_exit` will be called for it."""
         return False
 
     def kill(self, name: str) -> None:
         """End this process at once; no effect if it has ended."""
 
     def stop(self, *, at_once: bool = True) -> None:
-        """End all processes. Unless `at_once`, they are given a second to end by themselves."""
+        """End all processes. Unless `at_once`, they have a second to end by themselves."""
 
     # -- places on a cluster ------------------------------------------------------------
 
     def reserve(self, names: Sequence[str]) -> None:
-        """Ask for places for these roles, whose processes are not started yet.
+        """Request places for these roles, whose processes are not started yet.
 
-        `no_room` says whether they have them.
+        `no_room` tells whether they have places.
         """
 
     def no_room(self, names: Sequence[str]) -> Future[str]:
-        """Begin to ask which of these roles have no place to be started on, and why.
+        """Begin to ask which of these roles have no place, and why.
 
         Returns:
-            A sentence for an error; empty if all have a place. A cluster that is busy may not
-            answer, and the error may be any of the cluster's library.
+            A sentence for an error; empty if all have a place. A busy cluster may not answer, and
+            the call may raise any error of the cluster's library.
         """
         return answered("")
 
     def release(self, name: str) -> None:
-        """Give back the place of this role when its process has ended, or is lost.
+        """Give back the place of this role when its process has ended or is lost.
 
-        It has another place when it is started again.
+        The role has another place when it is started again.
         """
 
     def keep_only(self, names: Collection[str]) -> None:
-        """Give back the places of all other roles. Called after `stop`, too."""
+        """Give back the places of all other roles. May also be called after `stop`."""
 
 
 MakeLauncher: TypeAlias = Callable[[RealClock, OnExit, OnOutput], Launcher]
 
 
 def answered(text: str) -> Future[str]:
-    """Return an answer that is there."""
+    """Return an answer that is known at once."""
     found = Future[str]()
     found.set_result(text)
     return found

@@ -20,7 +20,7 @@ _LOOK_S: Final = 0.02
 
 
 class LocalLauncher(Launcher):
-    """A launcher whose processes are children of this one. address: of this machine."""
+    """A launcher whose processes are children of this one. address: address of this machine."""
 
     def __init__(
         self,
@@ -75,7 +75,7 @@ class LocalLauncher(Launcher):
         self._outputs.clear()
 
     def _wait(self, limit_s: float) -> None:
-        """Wait until all have ended, and take what they print: a full pipe would stop them."""
+        """Wait until all have ended, and read their output, because a full pipe would stop them."""
         deadline = time.monotonic() + limit_s
         alive = [process.sentinel for process in self._running.values()]
         while alive and time.monotonic() < deadline:

@@ -1,8 +1,8 @@
-"""The file through which workers that Outpace did not start find their run.
+"""The connect file, through which workers that Outpace did not start find their run.
 
 `outpace serve` writes it, readable by its owner only, since it holds the workers' secret keys.
-torchrun, SLURM or Kubernetes start the workers with OUTPACE_CONNECT set to its path, and tell each
-process in their own variables which worker it is.
+torchrun, SLURM or Kubernetes start the workers with OUTPACE_CONNECT set to its path, and give each
+process its number in their own environment variables.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ from outpace.tasks import Script
 
 Place: TypeAlias = tuple[int, int]
 
-_WAIT_S: Final = 60.0  # for the file
+_WAIT_S: Final = 60.0  # seconds to wait for the file
 _LOOK_S: Final = 0.2
 
 
@@ -84,9 +84,9 @@ class Outside:
             )
 
     def remove_left_over(self) -> bool:
-        """Remove the connect file of a run that was killed; False if there is none.
+        """Remove the connect file of a killed run; return False if there is none.
 
-        Workers that find it would wait for that run.
+        Otherwise workers that find the file would wait for that run.
         """
         if not self._is_left_over:
             return False
@@ -95,13 +95,13 @@ class Outside:
 
     @property
     def _is_left_over(self) -> bool:
-        """True if a process has written the connect file that holds its lock no more."""
+        """True if the connect file was written by a process that no longer holds its lock."""
         try:
             with self.connect.open("r+b") as file:
                 msgspec.json.decode(file.read(), type=Rendezvous)
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 return True
-        except (OSError, msgspec.DecodeError):  # it may be another program's
+        except (OSError, msgspec.DecodeError):  # the file may belong to another program
             return False
 
 
@@ -118,13 +118,13 @@ def write_rendezvous(
         link: the link of any process of the run.
         keys: keys of each worker, by name.
         plan: the experiment of the run.
-        files: the folder for files of scripts.
+        files: the folder for files of scripts; None: the run has none.
 
     Returns:
         The open file, which is locked: while it is open the run is running (`Outside`).
 
     Raises:
-        ConfigError: the file cannot be written.
+        ConfigError: if the file cannot be written.
     """
     session = replace(link.session, keys=Keys("", ""))
     where = "" if files is None else str(files)
@@ -150,16 +150,16 @@ def write_rendezvous(
 
 
 def run_worker(script: Path, arguments: Sequence[str], place: Place | None) -> Exception | None:
-    """Run a script as a worker of the run of the file that OUTPACE_CONNECT names.
+    """Run a script as a worker of the run in the file that OUTPACE_CONNECT names.
 
     Args:
         place: (number of this worker, number of workers); None if unknown.
 
     Returns:
-        How the script or the run has failed; None if the script has just ended.
+        How the script or the run has failed; None if the script has ended without an error.
 
     Raises:
-        ConfigError: there is no such script or file, or it does not fit `place`.
+        ConfigError: if there is no such script or file, or if the file does not fit `place`.
     """
     from outpace.real.process.script import run_script
 
@@ -184,7 +184,7 @@ def join_from_file(path: str, place: Place | None) -> None:
         place: (number of this worker, number of workers); None if unknown.
 
     Raises:
-        ConfigError: the file is not usable, or does not fit `place`.
+        ConfigError: if the file is not usable, or does not fit `place`.
     """
     found, experiment, link, number = _joining(path, place)
 
@@ -194,7 +194,8 @@ def join_from_file(path: str, place: Place | None) -> None:
         except Exception as error:  # no other process reports it
             report_failure(link, error)
             raise
-        atexit.register(_end_at_exit, made)  # before ZeroMQ's handler, which is older
+        # so it runs before ZeroMQ's handler, which was registered earlier
+        atexit.register(_end_at_exit, made)
         return made
 
     HERE.attach, HERE.number, HERE.workers = attach, number, experiment.workers
@@ -202,7 +203,7 @@ def join_from_file(path: str, place: Place | None) -> None:
 
 
 def _end_at_exit(worker: AttachedScript) -> None:
-    """End a worker at the end of a Python process, which keeps an unhandled error."""
+    """End a worker at the end of a Python process; note an unhandled error."""
     error = None if hasattr(sys, "ps1") else getattr(sys, "last_value", None)
     worker.end(error if isinstance(error, Exception) else None)
 
@@ -223,7 +224,8 @@ def _joining(path: str, place: Place | None) -> tuple[Rendezvous, Experiment, Co
             f"{plural(experiment.workers, 'worker')}: "
             f"start {plural(experiment.workers, 'process', 'processes')}"
         )
-    if experiment.deterministic:  # as in workers that Outpace starts: it affects how sums round
+    # as in workers that Outpace starts, because it affects the rounding of sums
+    if experiment.deterministic:
         torch.set_num_threads(1)
     name = worker_name(number)
     if name not in found.workers:
@@ -234,7 +236,7 @@ def _joining(path: str, place: Place | None) -> tuple[Rendezvous, Experiment, Co
 
 
 def _await(path: Path) -> None:
-    """Wait for a file that does not exist yet, in a folder that does.
+    """Wait for a file that does not exist yet, in an existing folder.
 
     A scheduler may start the workers at the same time as `outpace serve`, or before.
     """

@@ -1,4 +1,4 @@
-"""Run a user's script in a worker's process of a real run."""
+"""Runs a user's script in a worker's process of a real run."""
 
 from __future__ import annotations
 
@@ -36,10 +36,10 @@ def run_script(
 
     Args:
         files: the folder for files of all workers' scripts, see `outpace.output_dir`.
-        is_outside: another launcher has started this process; its variables stay.
+        is_outside: True: another launcher has started this process, so its variables are kept.
 
     Returns:
-        How the script failed; None if it has just ended.
+        How the script failed; None if it has ended without an error.
     """
     place, written = _Place(link, number, experiment), Written()
     HERE.attach, HERE.collectives, HERE.follow = place.attach, place.make_collectives, place.follow
@@ -57,7 +57,7 @@ def run_script(
 
 
 class _Place:
-    """Say which worker the script of this process may become: see `support.place`."""
+    """Tells which worker the script of this process may become: see `support.place`."""
 
     def __init__(self, link: CoordinatorLink, number: int, experiment: Experiment) -> None:
         self._link, self._number, self._experiment = link, number, experiment
@@ -108,7 +108,7 @@ class _Place:
         )
 
     def close(self) -> None:
-        """End what the script has left open."""
+        """End everything that the script has left open."""
         for collectives in self._made:
             collectives.end()
         self._store.close()

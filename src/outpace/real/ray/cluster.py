@@ -1,8 +1,8 @@
 """The places of a run on a Ray cluster.
 
-Each role of a run has a bundle of a placement group, in which its process has an actor.
-Groups and actors belong to the job of this process: Ray removes them when this process ends,
-however it ends. If the node of a bundle is lost, Ray finds another one.
+Each role of a run has a bundle of a placement group, in which its process has an actor. Groups and
+actors belong to the job of this process: Ray removes them when this process ends in any way. If the
+node of a bundle is lost, Ray finds another node for it.
 """
 
 from __future__ import annotations
@@ -53,13 +53,14 @@ class RayCluster:
 
     Args:
         groups: the roles of the run.
-        log: called with a line about what is awaited.
+        log: called with a line about what the run waits for.
 
     Attributes:
         nodes, room_s: see `Launcher`.
 
     Raises:
-        ConfigError: there is no cluster at the address, or it has no room for the run in time.
+        ConfigError: if there is no cluster at the address, or if it has no room for the run in
+            time.
     """
 
     def __init__(
@@ -69,16 +70,18 @@ class RayCluster:
         log: Callable[[str], None],
     ) -> None:
         self._settings, self._groups, self._log = settings, groups, log
-        # At once: in a job of Ray, another node on this machine makes the working folder anew.
+        # This is done at once, because in a job of Ray another node on this machine makes the
+        # working folder again.
         self._folder = os.getcwd()
         self._bundles: dict[str, _Bundle] = {}  # by role
         self._of_start: list[PlacementGroup] = []
-        self._free: dict[str, list[_Bundle]] = {each.kind: [] for each in groups}  # of these groups
-        self._made = Counter[str]()  # actors of each role so far
+        # placement groups of these groups
+        self._free: dict[str, list[_Bundle]] = {each.kind: [] for each in groups}
+        self._made = Counter[str]()  # number of actors of each role so far
         self.nodes: dict[str, str] = {}
         self.room_s = settings.wait_s
         cpus = sum(len(group.names) * group.each.cpu for group in groups)
-        # Made once: a cluster keeps each function and class that is made, until the job ends.
+        # Made only once, because a cluster keeps each function and class until the job ends.
         self._host, self._view, self._no_room = map(ray.remote, (OutpaceHost, _view, _no_room))
         self._env = {"runtime_env": settings.runtime_env} if settings.runtime_env else {}
         with contextlib.ExitStack() as closing:
@@ -127,14 +130,15 @@ class RayCluster:
     def _lacking(self) -> str:
         free = dict(ray.available_resources())
         for found in {id(group): group for group, _ in self._bundles.values()}.values():
-            if placement_group_table(found).get("state") == "CREATED":  # what it has is this run's
+            # its present resources belong to this run
+            if placement_group_table(found).get("state") == "CREATED":
                 for bundle in found.bundle_specs:
                     for name, much in bundle.items():
                         free[name] = free.get(name, 0) + much
         return lacking(self._groups, free)
 
     def reserve(self, names: Sequence[str]) -> None:
-        """Ask for a place for each of these roles that has none."""
+        """Request a place for each of these roles that has none."""
         for name in names:
             if name not in self._bundles:
                 self._place(name)
@@ -144,7 +148,7 @@ class RayCluster:
         self._made[name] += 1
         options = {
             **self._at_place(name),
-            # The actor of a lost node keeps its name for a while.
+            # The actor of a lost node keeps its name for some time.
             "name": name if self._made[name] == 1 else f"{name}.{self._made[name]}",
             "namespace": self._namespace,
             "max_restarts": 0,
@@ -168,9 +172,9 @@ class RayCluster:
         return next(group for group in self._groups if name.startswith(group.kind))
 
     def _place(self, name: str) -> _Bundle:
-        """Return the bundle of a role: the one that it has, or a free one, or a new one.
+        """Return the bundle of a role: its present one, or a free one, or a new one.
 
-        A bundle that has lost its node is exchanged for a free one that has a node.
+        A bundle that has lost its node is exchanged for a free bundle with a node.
         """
         group = self._group_of(name)
         mine, free = self._bundles.get(name), self._free[group.kind]
@@ -187,10 +191,10 @@ class RayCluster:
         return mine
 
     def _give_back(self, kind: str, bundle: _Bundle | None) -> None:
-        """Give back a bundle that a role has no more.
+        """Give back a bundle that a role does not need any more.
 
-        Ray takes back whole placement groups only. A bundle of one of the start is kept for the
-        next role of its kind.
+        Ray takes back only whole placement groups. A bundle of a group from the start is kept for
+        the next role of its kind.
         """
         if bundle is not None and bundle[0] in self._of_start:
             self._free[kind].append(bundle)
@@ -214,11 +218,11 @@ class RayCluster:
         return self._ask(self._no_room, self._groups, mine)
 
     def look(self) -> Future[ClusterView]:
-        """Begin to look at the nodes, and at the places of the run on them."""
+        """Begin to observe the nodes, and the places of the run on them."""
         return self._ask(self._view, self._bundles, self._free)
 
     def _ask(self, function: Any, *arguments: Any) -> Future[Any]:
-        """Call a remote function on this node: the cluster may take long to answer."""
+        """Call a remote function on this node, because the cluster may take long to answer."""
         node = ray.get_runtime_context().get_node_id()
         here = NodeAffinitySchedulingStrategy(node, soft=False)
         asked = function.options(num_cpus=0, scheduling_strategy=here, **self._env)
@@ -226,7 +230,7 @@ class RayCluster:
         return found
 
     def survey(self, paths: Sequence[str], shared: Path | None = None) -> str:
-        """Look whether the nodes of all roles have what the run needs.
+        """Check that the nodes of all roles have everything that the run needs.
 
         Args:
             paths: files that the processes read.
@@ -236,7 +240,7 @@ class RayCluster:
             The name of a node that does not see the folder; empty if all see it.
 
         Raises:
-            ConfigError: a node lacks something, has other versions, or does not answer.
+            ConfigError: if a node lacks something, has other versions, or does not answer.
         """
         blind = ""
         with _token(shared) as token:
@@ -278,7 +282,7 @@ def _view(places: Mapping[str, _Bundle], kept: Mapping[str, Sequence[_Bundle]]) 
 
 @contextlib.contextmanager
 def _token(folder: Path | None) -> Iterator[Path | None]:
-    """Make a file in a folder, or in the one in which that is to be made, for this block."""
+    """For this block, make a file in a folder, or in the folder's nearest existing parent."""
     if folder is None:
         yield None
         return

@@ -1,15 +1,15 @@
 """The connection of this process to a Ray cluster.
 
-All that depends on more than Ray's public interface is in this file and in `nodes`. Ray has no
-public way to do what these of its private names are used for: to know which address it takes for
-the loopback address (`services.get_node_ip_address`) and which cluster for `auto`
-(`services.get_ray_address_from_environment`), to be reached on the loopback address as it is
-(`ray_constants.ENABLE_RAY_CLUSTER`), and not to print what the nodes report
+Only this file and `nodes` use more than Ray's public interface. There is no public way to do the
+following: to find the address that Ray uses for the loopback address
+(`services.get_node_ip_address`), and the cluster that it uses for `auto`
+(`services.get_ray_address_from_environment`); to be reached on the loopback address itself
+(`ray_constants.ENABLE_RAY_CLUSTER`); and to suppress the reports of the nodes
 (`worker.print_to_stdstream`).
 
-Only one thread of this process may call Ray: Ray ends the whole process, by `_exit`, if a
-thread calls it after `ray.shutdown`, or connects again by itself, to any cluster. What takes long
-is asked of a task.
+Only one thread of this process may call Ray: if a thread calls it after `ray.shutdown`, Ray ends
+the whole process by `_exit`, or connects again by itself to any cluster. Slow questions are
+answered by a task.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from outpace.real.ray.left_behind import PassingFolder
 from outpace.real.ray.nodes import last_line
 
 _REACH_S: Final = 5.0
-_STORE_BYTES: Final = 100 << 20  # Ray's object store in a cluster that is started here
+_STORE_BYTES: Final = 100 << 20  # size of Ray's object store in a cluster that is started here
 _AUTH_MODE: Final = "RAY_AUTH_MODE"
 
 
@@ -44,14 +44,14 @@ def connected(address: str | None, needed: float, key: str) -> Iterator[None]:
     """Connect to a cluster for this block.
 
     Args:
-        address: HOST:PORT, auto or local; None: RAY_ADDRESS, else as auto, else as local.
-        needed: processors, if a cluster is started.
-        key: names the address in errors.
+        address: HOST:PORT, auto or local; None: RAY_ADDRESS, else auto, else local.
+        needed: number of processors, if a cluster is started.
+        key: name of the address in errors.
 
     Raises:
-        ConfigError: there is no cluster, or it cannot be used.
+        ConfigError: if there is no cluster, or if it cannot be used.
     """
-    if ray.is_initialized():  # by the user's program, which ends it
+    if ray.is_initialized():  # the user's program has made the connection, and ends it
         yield
         return
     address = address or os.environ.get("RAY_ADDRESS") or ""
@@ -81,9 +81,9 @@ def connected(address: str | None, needed: float, key: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _silent() -> Iterator[None]:
-    """Keep Ray from printing what its nodes report: standard output is the run's.
+    """Keep Ray from printing reports of its nodes, because standard output belongs to the run.
 
-    What concerns the run is in the errors of its actors.
+    Reports about the run are in the errors of its actors.
     """
     before = worker.print_to_stdstream
     worker.print_to_stdstream = lambda *_, **__: None
@@ -105,10 +105,10 @@ def _start(cpus: float, closing: contextlib.ExitStack, key: str) -> None:
                 num_cpus=max(os.cpu_count() or 1, int(cpus + 1)),
                 include_dashboard=False,
                 object_store_memory=_STORE_BYTES,
-                _temp_dir=f"{own.path}/r",  # whose mode Ray sets to 0777
+                _temp_dir=f"{own.path}/r",  # a folder whose mode Ray sets to 0777
                 _node_ip_address=LOOPBACK,
             )
-        except Exception as error:  # Ray raises a plain one if its processes are late
+        except Exception as error:  # Ray raises a plain exception if its processes are late
             ray.shutdown()
             raise ConfigError(
                 f"{key}: Ray cannot be started on this machine: {last_line(error)}"
@@ -120,8 +120,8 @@ def _reach(address: str, key: str) -> None:
     host, _, port = address.rpartition(":")
     if not host or not port.isdecimal():
         raise ConfigError(f"{key}: {address}: must be HOST:PORT, auto or local")
-    # Ray takes the loopback address for another one of this machine. A cluster may be there, or on
-    # the loopback interface alone.
+    # Ray replaces the loopback address by another address of this machine. A cluster may be at that
+    # address, or only on the loopback interface.
     is_loop = host == "localhost" or is_loopback(host)
     taken_for = services.get_node_ip_address() if is_loop else host
     connect: contextlib.AbstractContextManager[None] = contextlib.nullcontext()
@@ -142,7 +142,7 @@ def _reach(address: str, key: str) -> None:
 
 
 def _running() -> str:
-    """Return the address of the cluster that Ray takes for `auto`; empty if there is none."""
+    """Return the address of the cluster that Ray uses for `auto`; empty if there is none."""
     with _quiet(), contextlib.suppress(ConnectionError):
         return str(services.get_ray_address_from_environment("auto", None))
     return ""
@@ -157,7 +157,7 @@ def _answers(host: str, port: int) -> bool:
 
 @contextlib.contextmanager
 def _on_loopback() -> Iterator[None]:
-    """Have Ray use the loopback address as it is, which it does by itself except on Linux."""
+    """Make Ray use the loopback address itself, which it does by default except on Linux."""
     before = ray_constants.ENABLE_RAY_CLUSTER
     ray_constants.ENABLE_RAY_CLUSTER = False
     try:
@@ -167,10 +167,10 @@ def _on_loopback() -> Iterator[None]:
 
 
 def _init(**options: Any) -> None:
-    """Call ray.init, which then prints nothing, and leaves the handler of SIGTERM as it was."""
+    """Call ray.init without output, and restore the handler of SIGTERM."""
     is_main = threading.current_thread() is threading.main_thread()
     handler = signal.getsignal(signal.SIGTERM) if is_main else None
-    with _quiet():  # else it says that a new cluster has a token
+    with _quiet():  # otherwise Ray prints that a new cluster has a token
         try:
             ray.init(log_to_driver=False, configure_logging=False, **options)
         finally:
@@ -180,7 +180,7 @@ def _init(**options: Any) -> None:
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """Have Ray print no warnings."""
+    """Keep Ray from printing warnings."""
     logger = logging.getLogger("ray")
     level = logger.level
     logger.setLevel(logging.ERROR)

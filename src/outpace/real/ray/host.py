@@ -1,8 +1,8 @@
-"""The parent of one role's process on a node of a cluster: an actor of Ray, and a handle of it.
+"""The parent of one role's process on a node of a cluster: an actor of Ray, and its handle.
 
 All calls of the actor are coroutines in one thread, which starts, watches and ends the process. The
-process is a new Python, since the threads of an actor must not be forked, and the kernel ends it
-with that thread. The actor itself does not import torch.
+process is a new Python, since the threads of an actor must not be forked; the operating system ends
+it together with that thread. The actor itself does not import torch.
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from outpace.real.ray.nodes import has_lost_its_node, last_line, name_of_this_no
 from outpace.support.processes import forking
 
 OUTPUT, ERROR, EXIT, STOPPED = "output", "error", "exit", "stopped"
-Event: TypeAlias = tuple[str, str]  # one of these, and a line or how the process ended
+Event: TypeAlias = tuple[str, str]  # one of these kinds, with a line or how the process ended
 
 _LOOK_S: Final = 0.02
 
 
 class OutpaceHost:
-    """Starts the process of one role, and says what becomes of it.
+    """Starts the process of one role, and reports its output and its end.
 
     Args:
         folder: working folder of the process, if it exists on this node.
@@ -53,19 +53,19 @@ class OutpaceHost:
         """Start the process, and return the name of this node.
 
         Args:
-            name: of the role.
-            role: pickled; only the process can read it, which has torch.
+            name: name of the role.
+            role: the pickled role; only the process can read it, because it has torch.
         """
         address = ray.util.get_node_ip_address()
         self._launcher.start(Role(name, play, (role, address)))
         return name_of_this_node()
 
     async def events(self) -> list[Event]:
-        """Wait until something happens; return what has happened since the last call.
+        """Wait until there is an event; return the events since the last call.
 
-        A process that prints more before the next call must wait.
+        If a process prints more before the next call, it must wait.
         """
-        self._clock(self._clock.now)  # without waiting: calls `_printed` and `_ended`
+        self._clock(self._clock.now)  # without waiting; this calls `_printed` and `_ended`
         while not self._come:
             await asyncio.sleep(_LOOK_S)
             self._clock(self._clock.now)
@@ -73,7 +73,7 @@ class OutpaceHost:
         return taken
 
     async def stop(self, at_once: bool) -> None:
-        """End the process; its end is not told, but what it has printed, and then STOPPED."""
+        """End the process. Its end is not reported, but its output is, and then STOPPED."""
         self._launcher.stop(at_once=at_once)
         self._come.append((STOPPED, ""))
 
@@ -97,12 +97,12 @@ class RemoteProcess:
     """The process of a role, and the actor that is its parent.
 
     Args:
-        name: of the role.
+        name: name of the role.
         host: the actor, an `OutpaceHost`.
 
     Attributes:
-        node: name of its node; empty until it is known.
-        events: those that come next, or the error with which the actor is lost.
+        node: name of the process's node; empty until it is known.
+        events: the next events, or the error with which the actor is lost.
         is_killed: True if this process has ended it.
     """
 
@@ -124,13 +124,13 @@ class RemoteProcess:
 
     @property
     def has_ended(self) -> bool:
-        """True if the process has ended, which need not be told yet."""
+        """True if the process has ended, even if this is not reported yet."""
         if not self.events.done():
             return False
         return self.events.exception() is not None or exit_in(self.events.result()) is not None
 
     def why_lost(self, error: BaseException) -> str:
-        """Say how the process has ended, whose actor has failed with this error."""
+        """Say how a process has ended whose actor has failed with this error."""
         where = f" on node {self.node}" if self.node else ""
         if self.is_killed:
             return "was killed by SIGKILL"
@@ -142,5 +142,5 @@ class RemoteProcess:
 
 
 def exit_in(events: Sequence[Event]) -> str | None:
-    """Return how the process has ended, if that is among these events."""
+    """Return how the process has ended, if these events contain its end."""
     return next((text for kind, text in events if kind == EXIT), None)

@@ -1,4 +1,4 @@
-"""A launcher whose processes are on the nodes of a cluster, each the child of an actor there."""
+"""A launcher whose processes run on the nodes of a cluster, each as the child of an actor."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ from outpace.real.process.launcher import Launcher, OnExit, Role
 from outpace.real.ray.cluster import RayCluster
 from outpace.real.ray.host import ERROR, OUTPUT, STOPPED, Event, RemoteProcess, exit_in
 
-_STOP_S: Final = 8.0  # for an actor to end its process, which may take 3 s
+_STOP_S: Final = 8.0  # seconds for an actor to end its process, which may take 3 s
 
 
 class RayLauncher(Launcher):
     """A launcher whose processes have places on a cluster.
 
-    Threads of Ray tell what happens, and the clock's thread takes it. What a process has printed in
-    the last moment before it is killed may be missing.
+    Threads of Ray report events, and the clock's thread handles them. The last output of a process
+    before it is killed may be missing.
     """
 
     def __init__(
@@ -33,8 +33,8 @@ class RayLauncher(Launcher):
         self.nodes, self.room_s = places.nodes, places.room_s
         self._on_exit, self._on_output = on_exit, on_output
         self._running: dict[str, RemoteProcess] = {}
-        self._leaving: set[str] = set()  # roles that give back their places when they have ended
-        self._is_open = True  # until `stop`
+        self._leaving: set[str] = set()  # roles whose places are given back when they have ended
+        self._is_open = True  # None after `stop`
         self._waker = Waker(clock)
 
     def reserve(self, names: Sequence[str]) -> None:
@@ -55,8 +55,9 @@ class RayLauncher(Launcher):
         return found
 
     def start(self, role: Role) -> None:
-        if role.name in self._running:  # its process should have ended, and that was not told
-            # A place that it gives back has perhaps no node: this process asks for one anew.
+        # the process should have ended, but its end was not reported
+        if role.name in self._running:
+            # A place that it gives back may have no node, so this process requests a new one.
             self._forget(self._running[role.name])
         self._leaving.discard(role.name)
         process = self._places.host(role.name)
@@ -98,7 +99,7 @@ class RayLauncher(Launcher):
     # ----------------------------------------------------------------------------------
 
     def _when(self, answer: Future[Any], take: Callable[[Future[Any]], None]) -> None:
-        """Call `take` with an answer in the thread of the clock, once it has come."""
+        """Call `take` with an answer in the thread of the clock, once the answer has arrived."""
         answer.add_done_callback(lambda _: self._waker.call(partial(take, answer)))
 
     def _has_started(self, process: RemoteProcess, node: Future[str]) -> None:
@@ -137,7 +138,7 @@ class RayLauncher(Launcher):
             self._on_exit(process.name, how)
 
     def _forget(self, process: RemoteProcess) -> None:
-        """End the actor of a process that has ended, or is taken for lost."""
+        """End the actor of a process that has ended, or that counts as lost."""
         process.end()
         del self._running[process.name]
         if process.name in self._leaving:
@@ -146,7 +147,7 @@ class RayLauncher(Launcher):
 
 
 def _not_started(names: Sequence[str]) -> str:
-    """Say that these roles have places, and Ray has started nothing there."""
+    """Say that these roles have places, but that Ray has started no process there."""
     if not names:
         return ""
     return (

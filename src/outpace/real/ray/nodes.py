@@ -1,8 +1,8 @@
 """The nodes of a Ray cluster to which this process is connected.
 
-Ray has no public way to know the free resources of each node (`available_resources_per_node`), and
-which nodes are drained (`state.get_draining_nodes`). Whether an actor has ended with its node is
-known from the words of its error alone.
+There is no public way to get from Ray the free resources of each node
+(`available_resources_per_node`), and the nodes that are drained (`state.get_draining_nodes`).
+Whether an actor has ended with its node is known only from the text of its error.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from outpace.real.ray.survey import Survey, survey_here
 
 
 def node_names() -> dict[str, str]:
-    """Return the names of all nodes by their ids: different ones, as readable as possible."""
+    """Return distinct and readable names of all nodes, by their ids."""
     found = {}
     for node in ray.nodes():
         own, address = node["NodeName"], node["NodeManagerAddress"]
@@ -40,7 +40,7 @@ def name_of_this_node() -> str:
 
 
 def resources_of_nodes() -> dict[str, dict[str, float]]:
-    """Return the resources of each node that is alive, used or not, by its id."""
+    """Return the resources of each node that is alive, used or free, by id of the node."""
     return {node["NodeID"]: node["Resources"] for node in ray.nodes() if node["Alive"]}
 
 
@@ -60,7 +60,7 @@ def nodes_now() -> Sequence[Node]:
 
 
 def nodes_of(group: PlacementGroup) -> Mapping[int, str]:
-    """Return the ids of the nodes of a group's bundles, by index; without those that have none."""
+    """Return the node ids of a group's bundles, by index; bundles without a node are left out."""
     found: Mapping[int, str] = placement_group_table(group).get("bundles_to_node_id", {})
     return {index: node for index, node in found.items() if node}
 
@@ -71,13 +71,13 @@ def surveys(
     """Look at places of the cluster.
 
     Args:
-        places: options of a task at each place, by what the place is called.
+        places: options of a task at each place, by the place's name.
         paths: files that should be there.
         wait_s: seconds for all answers.
 
     Returns:
-        For each place the name of its node and what is found there, or in words why that is
-        unknown.
+        For each place the name of its node and the survey of it, or a text that says why there is
+        none.
     """
     look, found = ray.remote(_survey), dict[str, tuple[str, Survey] | str]()
     asked = {place: look.options(**each).remote(list(paths)) for place, each in places.items()}
@@ -101,11 +101,11 @@ def _survey(paths: Sequence[str]) -> tuple[str, Survey]:
 
 
 def has_lost_its_node(error: ActorDiedError) -> bool:
-    """True if an actor has ended because its node has."""
+    """True if an actor has ended because its node has ended."""
     return "its node has died" in str(error)
 
 
 def last_line(error: BaseException) -> str:
-    """Return the last line of an error, which has the cause."""
+    """Return the last line of an error, which contains the cause."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     return lines[-1] if lines else type(error).__name__

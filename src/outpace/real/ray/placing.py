@@ -1,4 +1,4 @@
-"""The resources that a run asks of a cluster, and what the cluster lacks."""
+"""The resources that a run requests from a cluster, and those that the cluster lacks."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ RESOURCES: Final = ("CPU", "GPU")
 
 @dataclass(frozen=True, slots=True)
 class Group:
-    """Roles that are placed together. placement: in Ray's words it is upper case, with `_`."""
+    """Roles that are placed together. placement: Ray's name is in upper case, with `_`."""
 
     kind: str  # worker or server
     names: Sequence[str]
@@ -22,7 +22,7 @@ class Group:
 
     @property
     def bundle(self) -> dict[str, float]:
-        """The resources of one role by Ray's names, without those of which it needs none."""
+        """The resources of one role by Ray's names, without resources that it does not need."""
         each = self.each
         return {name: much for name, much in (("CPU", each.cpu), ("GPU", each.gpu)) if much}
 
@@ -38,11 +38,11 @@ def groups_of(settings: Ray, servers: Sequence[str], workers: Sequence[str]) -> 
 
 
 def lacking(groups: Sequence[Group], free: Mapping[str, float], who: str = "the run") -> str:
-    """Return in words what these groups need of a cluster, and what is free.
+    """Return a text about the resources that these groups need, and those that are free.
 
     Args:
-        free: the resources that nothing uses, of all nodes together.
-        who: needs them, in words.
+        free: the free resources of all nodes together.
+        who: text that names the processes that need them.
     """
     needed = {
         name: sum(len(group.names) * group.bundle.get(name, 0) for group in groups)
@@ -60,7 +60,7 @@ def lacking(groups: Sequence[Group], free: Mapping[str, float], who: str = "the 
 
 
 def no_room(groups: Sequence[Group], names: Sequence[str], free: Mapping[str, float]) -> str:
-    """Return in words that there is no room for some roles, why, and what to do.
+    """Return a text that there is no room for some roles, why, and what to do.
 
     Args:
         names: the roles, which belong to these groups or have joined late.

@@ -1,4 +1,4 @@
-"""What the nodes of a cluster say of themselves. Without Ray."""
+"""What the nodes of a cluster report about themselves. Does not use Ray."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from outpace.support.version import __version__
 
 @dataclass(frozen=True, slots=True)
 class Survey:
-    """What a process finds on its node: versions, and those of the wanted paths that are missing.
+    """What a process finds on its node: versions, and which of the wanted paths are missing.
 
-    torch: its version without the variant (`+cpu`).
+    torch: version of torch without the variant (`+cpu`).
     """
 
     outpace: str
@@ -25,17 +25,17 @@ class Survey:
 
 
 def survey_here(paths: Sequence[str] = ()) -> Survey:
-    """Return what this process finds on its machine, without importing torch."""
-    # `Path.exists` raises PermissionError for a path in a folder that cannot be looked into.
+    """Return a survey of this machine, without importing torch."""
+    # `Path.exists` raises PermissionError for a path in a folder that cannot be read.
     missing = tuple(path for path in paths if not os.path.exists(path))
     torch = version("torch").partition("+")[0]
     return Survey(__version__, platform.python_version(), torch, missing)
 
 
 def problem_of(there: Survey, here: Survey, token: str = "") -> str:
-    """Return in words why a node cannot take part; empty if it can.
+    """Return a text that says why a node cannot take part; empty if it can.
 
-    token: a file that it need not have.
+    token: a file that the node need not have.
     """
     if there.outpace != here.outpace:
         return f"has Outpace {there.outpace}, and this machine {here.outpace}: install the same"

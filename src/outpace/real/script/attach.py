@@ -4,8 +4,9 @@
 needs the next gradient; the model then has the next parameters.
 
 The parameters in the optimizer's groups are exchanged. Model buffers (BatchNorm's averages) and
-parameters that the optimizer does not have start as worker 0's. They are not exchanged after that,
-except for buffers that the strategy averages. The run's result has worker 0's.
+parameters that the optimizer does not have are copied from worker 0 at the start. They are not
+exchanged after that, except for buffers that the strategy averages. The result of the run has
+worker 0's values.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class RealAttached(WorkerDriver):
             self.gradients = trainer.overlapped.watched
 
     def _is_passive(self) -> bool:
-        """True if a backward pass of this process makes no gradient that is to be pushed."""
+        """True if a backward pass of this process makes no gradient to push."""
         return self.presence.is_elsewhere() or self.iteration < self._trainer.iteration
 
     @property
@@ -99,7 +100,8 @@ class RealAttached(WorkerDriver):
         """Do nothing: the program notes the time."""
 
     def computed(self) -> int:
-        # That of the program, unless the script repeats some whose gradients the servers have.
+        # The iteration of the program, unless the script repeats iterations whose gradients the
+        # servers have.
         repeats = 0 if self.keeping is None else self.keeping.repeats_left
         return self._trainer.iteration - repeats
 
@@ -150,7 +152,7 @@ class RealAttached(WorkerDriver):
         process.kernel.stop()
 
     def load_state(self) -> None:
-        """Replace the state; of several workers with servers, what worker 0 loads counts."""
+        """Replace the state; with servers, only the state that worker 0 loads counts."""
         if self._models is not None:
             self._models.load_state()
         elif self.process.worker == 0:
@@ -167,7 +169,7 @@ def attached(
     store: StoreConnection | None = None,
     when_at_limit: Callable[[], None] = lambda: None,
 ) -> RealAttached:
-    """Return the driver of the worker that `optimizer.step()` drives from now on.
+    """Return the driver of the worker, which `optimizer.step()` calls from now on.
 
     Args:
         store: the worker's connection to the store of the run, if it has one already.
@@ -186,7 +188,7 @@ def attached(
     if experiment.peers is None:
         served = process = ServedWorker(link, number, experiment)
         trainer = ScriptTrainer(served, experiment, script)
-        # Another process takes the place of this one when it is lost.
+        # If this process is lost, another process takes its place.
         is_replaced = is_saved and experiment.on_worker_loss == "restart"
         keeping = ScriptSaver(served, kept, presence.is_elsewhere, reports=is_replaced)
         served.keeping, work = keeping, served.work(trainer)

@@ -31,7 +31,7 @@ from outpace.real.script.trainer import ScriptTrainer
 from outpace.support.place import HERE
 from outpace.support.units import Time, nanoseconds
 
-_END_S: Final = 2.0  # to learn that the run has ended, when a collective breaks
+_END_S: Final = 2.0  # seconds to learn that the run has ended, when a collective fails
 
 
 class WorkerDriver:
@@ -39,11 +39,11 @@ class WorkerDriver:
 
     Args:
         work: the worker's program; see `Member.spawn`.
-        presence: of the script.
+        presence: presence of the script in the run.
 
     Attributes:
-        keeping: what the script keeps, in a run with servers.
-        part: what it keeps, in a run without servers.
+        keeping: saves the state of the script, in a run with servers.
+        part: saves the state of the script, in a run without servers.
         when_at_limit: called at stop.iterations.
     """
 
@@ -65,7 +65,7 @@ class WorkerDriver:
 
     @property
     def program_iteration(self) -> int:
-        """The iteration that the worker's program is in; the script may repeat an earlier one."""
+        """The iteration of the worker's program; the script may repeat an earlier one."""
         return self._trainer.iteration
 
     @property
@@ -77,7 +77,7 @@ class WorkerDriver:
         iteration: int | None = self._trainer.iteration
         if self.keeping is not None and self.keeping.is_repeating:
             iteration = self.keeping.repeated_to_log
-        if iteration is not None:  # else the process that was here before has logged it
+        if iteration is not None:  # otherwise the previous process has logged it
             self.process.log(iteration, values)
 
     @contextmanager
@@ -90,22 +90,22 @@ class WorkerDriver:
                 self.process.untimed(self._trainer.iteration, begun, self.process.now)
 
     def attend(self) -> bool:
-        """Take part in exchanges with other workers, as in a computation; False if there are none.
+        """Handle exchanges with other workers, as in a computation; False if there are none.
 
         With `gossip` another worker may wait for this one's parameters.
         """
         return False
 
     def exit_at_limit(self) -> None:
-        """Exit the script: another worker has come to stop.iterations, and this one waits for it.
+        """Exit the script, because it waits for a worker that is at stop.iterations.
 
-        Late workers have taken fewer steps then, so they never join the same collectives.
+        Late workers have taken fewer steps, so they never join the same collectives.
         """
         if not self.presence.has_left:
             self._exit()
 
     def exit_if_over(self, limit_s: float) -> None:
-        """Exit the script if the run is over, or is within a time limit."""
+        """Exit the script if the run is over, or ends within a time limit."""
         if self.presence.has_left:
             return
         until = self.process.now + nanoseconds(limit_s)
@@ -117,7 +117,7 @@ class WorkerDriver:
             self._exit()
 
     def _handle_messages(self) -> None:
-        """Handle what has come from the coordinator, and report if it is time."""
+        """Handle messages of the coordinator, and report if it is time."""
         self.process.kernel.catch_up()
         self.process.kernel.stop()
         self._run_kernel()
@@ -169,7 +169,7 @@ class WorkerDriver:
     def _hand_over(self, *, ended: bool = False) -> None:
         """Report the end of the training, and send this worker's part of the run's result.
 
-        ended: True if the script has come to its end.
+        ended: True if the script has ended.
         """
         process = self.process
         if self.keeping is not None:
@@ -193,7 +193,8 @@ class WorkerDriver:
         self.presence.has_left = True
         try:
             if error is None:
-                process.finish()  # not before: the launcher ends a process that has finished
+                # not earlier, because the launcher ends a process that has finished
+                process.finish()
             else:
                 process.tell_failure(error)
         except Exception as failure:
@@ -207,15 +208,16 @@ class WorkerDriver:
 
 
 class OwnCollectives(Observer):
-    """Notes what a script's own collectives, such as barriers and sums of metrics, take a worker.
+    """Records the time of a script's own collectives, such as barriers and sums of metrics.
 
-    It is the observer itself if the strategy exchanges the gradients: there are no buckets then.
+    It is itself the observer if the strategy exchanges the gradients, because then there are no
+    buckets.
     """
 
     def __init__(self, driver: WorkerDriver) -> None:
         self._driver, self._process, self._presence = driver, driver.process, driver.presence
         self._thread, self._pid = threading.get_ident(), os.getpid()
-        self._paused: ServedWorker | None = None  # told that the script waits
+        self._paused: ServedWorker | None = None  # the object that is told that the script waits
 
     @property
     def now(self) -> Time:
@@ -235,8 +237,9 @@ class OwnCollectives(Observer):
         """See `Observer`.
 
         Args:
-            in_computation: True if the wait is within the computation of a gradient; False if it
-                is between the end of that and the end of the iteration, which counts it.
+            in_computation: True if the wait is within the computation of a gradient; False if it is
+                between the end of the computation and the end of the iteration, and so counts as
+                part of the iteration.
         """
         process = self._process
         if not self._is_here or self._presence.is_out:
@@ -254,7 +257,7 @@ class OwnCollectives(Observer):
             process.recorder.totals.communicate += ended - begun
 
     def broken(self, call: Call) -> None:
-        # On a GPU a thread of torch hands buckets over, while the script waits in `backward()`.
+        # On a GPU a thread of torch hands over buckets while the script waits in `backward()`.
         is_in_backward = call.bucket is not None and os.getpid() == self._pid
         if self._is_here or is_in_backward:
             self._driver.exit_if_over(_END_S)
@@ -266,5 +269,5 @@ class OwnCollectives(Observer):
 
     @property
     def _is_here(self) -> bool:
-        """True in the thread and process of the training, which alone may report."""
+        """True in the thread and process of the training; only these may report."""
         return (threading.get_ident(), os.getpid()) == (self._thread, self._pid)

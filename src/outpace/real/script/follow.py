@@ -1,7 +1,7 @@
-"""A script that trains with its own collectives and its own optimizer, in a worker (decision 11).
+"""A worker's script that trains with its own collectives and optimizer (decision 11).
 
-The gradients are all-reduced by DistributedDataParallel, over `BackendCollectives`. An iteration
-ends with each `optimizer.step()`. This worker tells the coordinator when it computed and waited.
+DistributedDataParallel all-reduces the gradients with `BackendCollectives`. An iteration ends with
+each `optimizer.step()`. This worker reports to the coordinator when it computed and waited.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from outpace.support.place import HERE
 from outpace.support.units import Time, seconds
 from outpace.sync.checkpoint.state import ShardState
 
-_END_S: Final = 5.0  # to be told of the end that another worker knows of
+_END_S: Final = 5.0  # seconds to learn about the end that another worker knows
 
 
 class RealFollowed(WorkerDriver, Observer):
@@ -59,11 +59,12 @@ class RealFollowed(WorkerDriver, Observer):
         self._route = strategy.all_reduce
         self._costs = Costs(Paths(law, experiment.machines) if law and law.stretch else None)
         self._workers = list(range(experiment.workers))
-        self._started: Time = 0  # of the iteration
-        self._pass: BackwardTimes | None = None  # the last one of this iteration
-        self._passes = 0  # of the run
+        self._started: Time = 0  # times of the iteration
+        self._pass: BackwardTimes | None = None  # the last backward pass of this iteration
+        self._passes = 0  # end of the run
         self._draw_s = 0.0
-        self._is_over = False  # a worker knows of the end: all stop after this iteration
+        # a worker knows that the run is over, so all stop after this iteration
+        self._is_over = False
         collectives.observer = self
 
     # -- FollowedDriver ------------------------------------------------------------------------
@@ -92,7 +93,7 @@ class RealFollowed(WorkerDriver, Observer):
         process.iteration_finished(iteration, self._started, computed, now, held)
         trainer.iteration = iteration + 1
         process.version += 1
-        self._handle_messages()  # one may ask for a checkpoint at this step
+        self._handle_messages()  # an order may ask for a checkpoint at this step
         process.saver.look(iteration + 1, lambda: None)
         process.versions.reached(process.version)
         if self.part is not None:
@@ -112,7 +113,7 @@ class RealFollowed(WorkerDriver, Observer):
         process = self.process
         until = process.now + int(_END_S * 1e9)
         while self._is_over and process.stopped is None and process.now < until:
-            self._run_kernel(until)  # the message to this worker is on its way
+            self._run_kernel(until)  # the message to this worker has not arrived yet
         self.presence.has_left = process.is_over = True
         self._hand_over()
         self._exit()
@@ -138,13 +139,13 @@ class RealFollowed(WorkerDriver, Observer):
             self._await_law()
 
     def _await_law(self) -> None:
-        """Wait until the time of the iteration, as the configuration has drawn it, is over."""
+        """Wait until the drawn time of the iteration is over."""
         rest_s = self._draw_s - self.process.worked_s(self._started)
         if rest_s > 0:
             time.sleep(rest_s)
 
     def _end_pass(self) -> None:
-        """Count the wait after the backward pass before, because another one begins."""
+        """Count the wait after the previous backward pass, because the next pass begins."""
         if (known := self._pass) is not None:
             self.process.not_computing(known.computed, known.ended)
             self.process.recorder.totals.communicate += known.ended - known.computed
@@ -182,11 +183,11 @@ class RealFollowed(WorkerDriver, Observer):
 
 
 class FollowedModel:
-    """The model of a script that trains it itself. Implements `SavedModels`.
+    """The model of a script that trains it by itself. Implements `SavedModels`.
 
     All workers have the same parameters between two steps, and the same number of steps. So they
     are saved as with `ssgd`: after the same step, each with the state of its own optimizer, and
-    with what its script keeps at the next forward pass.
+    with the state of its script at the next forward pass.
     """
 
     def __init__(self, script: ScriptModel) -> None:
@@ -220,7 +221,7 @@ def followed(
     process = FollowingWorker(link, number, experiment, script, collectives.probe_group)
     trainer = ScriptTrainer(process, experiment, script)
     presence = Presence()
-    # Also without checkpoints: the run may be resumed from one of before.
+    # This is also needed without checkpoints, because the run may be resumed from an earlier one.
     kept = SavedScript(script, HERE.kept, experiment.checkpoint is not None, follows=True)
     part = ScriptPart(number, script, kept, presence.is_elsewhere, holds_state=False)
     process.saver = WorkerSaver(process, FollowedModel(script), experiment, part)

@@ -1,9 +1,9 @@
-"""The gradient of a script, whose parts are pushed while backward makes the others.
+"""The gradient of a script whose parts are pushed while backward makes the others.
 
 Backward calls a hook when the gradient of a parameter is complete: in the thread of the script, or
 on a GPU in a thread of torch while the script waits in `backward()`. The hook pushes the parts that
-are complete then. What is left, such as the parts of parameters that the loss does not depend on,
-is pushed in `optimizer.step()`.
+are now complete. The remaining parts, such as parts of parameters that the loss does not depend on,
+are pushed in `optimizer.step()`.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ class OverlappedGradient:
     """Pushes the parts of a script's gradient.
 
     Args:
-        is_paused: returns True while a backward pass of this process is not one of the training.
+        is_paused: returns True during backward passes of this process that are not part of the
+            training.
     """
 
     def __init__(self, trainer: ScriptTrainer, is_paused: Callable[[], bool]) -> None:
@@ -34,16 +35,17 @@ class OverlappedGradient:
         self.watched = WatchedGradients(self._script, is_paused, self._begins, self._made)
         self._readiness: Readiness | None = None
         self._slices: Sequence[slice] = ()
-        self._send: SendPart | None = None  # None: the whole gradient is awaited
+        # None: nothing is pushed before the whole gradient is complete
+        self._send: SendPart | None = None
         self._left: set[int] = set()  # servers whose parts have not been pushed
         self._is_unusable = False  # a part is not finite
         self._lock = Lock()  # backward may make gradients in several threads
 
     def begin(self, slices: Sequence[slice], send: SendPart | None) -> None:
-        """The script begins an iteration, with new parameters.
+        """Note that the script begins an iteration, with new parameters.
 
         Args:
-            slices: of the flat parameters, one for each server.
+            slices: slices of the flat parameters, one for each server.
             send: pushes a part; None: nothing is pushed before the step.
         """
         if self._slices != slices:
@@ -53,7 +55,7 @@ class OverlappedGradient:
         self.watched.begin()
 
     def leave(self) -> None:
-        """The script leaves the training: abstain at the servers that lack a part of a gradient."""
+        """Abstain at the servers that lack a part of a gradient, because the script leaves."""
         send, self._send = self._send, None
         self.watched.begin()
         if send is not None and 0 < len(self._left) < len(self._slices):
@@ -65,7 +67,7 @@ class OverlappedGradient:
         self._readiness.begin(absent)
 
     def _made(self, number: int) -> None:
-        """Push the parts that this parameter, whose gradient is there now, completes."""
+        """Push the parts that are complete now that this parameter's gradient is complete."""
         assert self._readiness is not None
         with self._lock:
             for server in self._readiness.made(number):
@@ -74,7 +76,7 @@ class OverlappedGradient:
 
     def _push(self, server: int, send: SendPart) -> None:
         part = self._part(server)
-        if not all_finite(part):  # the step refuses it, unless it finds that GradScaler is used
+        if not all_finite(part):  # the step refuses the gradient, unless GradScaler is used
             self._is_unusable = True
             return
         assert self._readiness is not None
@@ -93,7 +95,7 @@ class OverlappedGradient:
         return gradient.cpu() if self._script.device is None else gradient
 
     def take_gradient(self) -> Sequence[Block | None]:
-        """Return the parts that are left at the step, by server; None for those that have left.
+        """Return the remaining parts at the step, by server; None for those already sent.
 
         Raises:
             ConfigError: if the gradient has changed since backward.
@@ -106,7 +108,7 @@ class OverlappedGradient:
         parts = {server: self._part(server) for server in sorted(self._left)}
         if self._is_unusable or not all(map(all_finite, parts.values())):
             trainer.refuse_gradient()
-        self._send = None  # the program sends the rest
+        self._send = None  # the program sends the remaining parts
         trainer.look_at_first()
         trainer.step_settings = StepSettings(script.settings(), script.unused)
         return [parts.get(server) for server in range(len(self._slices))]

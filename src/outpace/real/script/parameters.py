@@ -19,8 +19,8 @@ def load_own(script: ScriptModel, state: ShardState, own: ShardState | None) -> 
     """Load the model of a script, and the state of its own optimizer, from a checkpoint.
 
     Args:
-        state: of the model that all workers have.
-        own: what the worker had beside it.
+        state: state of the model that all workers have.
+        own: what the worker had in addition to it.
     """
     has_model = own is not None and own.parameters.nbytes > 0
     script.load([own.parameters if own is not None and has_model else state.parameters])
@@ -29,14 +29,14 @@ def load_own(script: ScriptModel, state: ShardState, own: ShardState | None) -> 
 
 
 class InPlace:
-    """The parameters in the model, changed there by the script's own optimizer.
+    """The parameters in the model, changed in place by the script's own optimizer.
 
-    Implements `CommonParameters` and `OwnParameters`. The model must not
-    change while the script computes a gradient: `change` then takes effect in the model later.
+    Implements `CommonParameters` and `OwnParameters`. The model must not change while the script
+    computes a gradient, so `change` then takes effect in the model later.
 
     Args:
-        trailer: of a gradient.
-        buffers: of the model, which a commit replaces by their mean.
+        trailer: trailer of a gradient.
+        buffers: buffers of the model, which a commit replaces by their mean.
         changed: called after each commit with its number of gradients.
         stepped: called after each step on the worker's own parameters.
     """
@@ -52,7 +52,7 @@ class InPlace:
         self._script, self._trailer, self._buffers = script, trailer, buffers
         self._changed, self._stepped = changed, stepped
         self._is_in_use = False
-        self._later: torch.Tensor | None = None  # still to be added to the model
+        self._later: torch.Tensor | None = None  # change that is yet to be added to the model
 
     def read(self) -> Value:
         flat = self._script.flat()
@@ -60,7 +60,7 @@ class InPlace:
 
     @contextmanager
     def unchanged(self) -> Iterator[None]:
-        """Leave the model unchanged in this context, in which a gradient is computed."""
+        """Do not change the model in this context, in which a gradient is computed."""
         self._is_in_use = True
         yield
         self._is_in_use = False

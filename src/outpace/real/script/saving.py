@@ -1,7 +1,7 @@
-"""What the script of a worker without servers adds to the worker's part of a checkpoint.
+"""The script's addition to its worker's part of a checkpoint, without servers.
 
-What a script keeps is copied when it begins the first forward pass of an iteration, as with servers
-(`engine.scripts.saved_script`).
+The state of a script is copied when the script begins the first forward pass of an iteration, as
+with servers (`engine.scripts.saved_script`).
 """
 
 from __future__ import annotations
@@ -30,7 +30,8 @@ class NextForward:
     """Calls functions at the next forward pass that is part of the training.
 
     Args:
-        is_paused: returns True while a forward pass of this process is not.
+        is_paused: returns True during forward passes of this process that are not part of the
+            training.
     """
 
     def __init__(self, is_paused: Callable[[], bool]) -> None:
@@ -39,13 +40,13 @@ class NextForward:
         self._hook: torch.utils.hooks.RemovableHandle | None = None
 
     def call(self, action: Callable[[], None]) -> None:
-        """Call this function then."""
+        """Call this function at the next forward pass."""
         self._actions.append(action)
         if self._hook is None:
             self._hook = register_module_forward_pre_hook(self._forward)
 
     def forget(self) -> list[Callable[[], None]]:
-        """Call no function then; return those that would have been called."""
+        """Call no functions then; return the ones that would have been called."""
         actions, self._actions = self._actions, []
         if self._hook is not None:
             self._hook.remove()
@@ -60,15 +61,15 @@ class NextForward:
 
 
 class ScriptPart:
-    """What a script continues with, beside what the program of its worker has.
+    """The state with which a script continues, in addition to its worker's program.
 
     Args:
-        kept: what it keeps beside its model.
+        kept: the script's state besides its model.
         is_paused: see `NextForward`.
-        holds_state: the state of the optimizer is beside the script's own.
+        holds_state: True: there is an optimizer's state in addition to the script's own.
 
     Attributes:
-        is_between: the script has not begun the iteration that comes next.
+        is_between: True: the script has not begun the next iteration.
     """
 
     def __init__(
@@ -84,17 +85,17 @@ class ScriptPart:
         self._holds_state = holds_state
         self.forward = NextForward(is_paused)
         self.is_between = True
-        self._found: dict[str, Any] | None = None  # what the script continues with
+        self._found: dict[str, Any] | None = None  # the state with which the script continues
 
     # -- resuming --------------------------------------------------------------------
 
     def read(self, folder: Path, own: ShardState | None, others: Redivided | None) -> ShardState:
-        """Return what a worker had beside the common model, its script's own model included.
+        """Return a worker's state besides the common model, including its script's own model.
 
         Args:
-            folder: of the checkpoint.
-            own: what its program had beside the common model, if anything.
-            others: if there were other workers at the checkpoint.
+            folder: folder of the checkpoint.
+            own: the program's state besides the common model, if any.
+            others: True: the checkpoint had another number of workers.
 
         Raises OSError.
         """
@@ -105,10 +106,10 @@ class ScriptPart:
         return state_of_worker(worker, 0, tree["optimizer"], parameters=model)
 
     def begin(self) -> None:
-        """Put the script into the state that it had at a checkpoint, if it continues from one.
+        """Restore the script's state at a checkpoint, if it continues from one.
 
         Raises:
-            ConfigError: if it keeps other objects now.
+            ConfigError: if the script keeps other objects now.
         """
         found, self._found = self._found, None
         if found is not None:
@@ -116,7 +117,7 @@ class ScriptPart:
         self.stepped()
 
     def stepped(self) -> None:
-        """A step of the script has ended; it continues with the next iteration."""
+        """Note that a step has ended, and the script continues with the next iteration."""
         HERE.data.steps()
         self.is_between = False
 
@@ -128,9 +129,9 @@ class ScriptPart:
         return self._kept.is_complete
 
     def copy(self, *, has_model: bool) -> dict[str, torch.Tensor]:
-        """Return what the script continues with as tensors, which are copies.
+        """Return the state with which the script continues, as tensors that are copies.
 
-        has_model: the parameters of its model are in another file. Raises Unfit.
+        has_model: True: the parameters of its model are in another file. Raises Unfit.
         """
         tree: dict[str, Any] = {"kept": self._kept.state(), "optimizer": {}}
         if not self._holds_state:
@@ -141,13 +142,13 @@ class ScriptPart:
 
 
 def packed_state(state: Any, worker: str) -> dict[str, torch.Tensor]:
-    """Return a state, which a message can carry, as tensors that are copies.
+    """Return a state as tensors that are copies, so that a message can carry it.
 
     Args:
-        worker: name of the worker whose script keeps it.
+        worker: name of the script's worker.
 
     Raises:
-        Unfit: if a checkpoint cannot keep a part of it, or if it is too large.
+        Unfit: if a checkpoint cannot store a part of it, or if it is too large.
     """
     copy = packed_tree(state, f"what the script of {worker} keeps")
     size = size_of(copy)
@@ -160,5 +161,5 @@ def packed_state(state: Any, worker: str) -> dict[str, torch.Tensor]:
 
 
 def size_of(tensors: dict[str, torch.Tensor]) -> int:
-    """Return the bytes of all these tensors together."""
+    """Return the total number of bytes of these tensors."""
     return sum(tensor.nbytes for tensor in tensors.values())

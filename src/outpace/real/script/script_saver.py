@@ -1,13 +1,13 @@
-"""Saves what a script keeps when the coordinator asks for it, and restores it.
+"""Saves the state of a script when the coordinator asks for it, and restores it.
 
 The state is copied when the script begins the first forward pass of an iteration, as in virtual
-time (`engine.scripts.saved_script`). A small one is written at once; a large one
-is by another thread, and the next `optimizer.step()` says so.
+time (`engine.scripts.saved_script`). A small state is written at once; another thread writes a
+large state, and the next `optimizer.step()` reports it.
 
-Between checkpoints the state is sent a few times a second, for a process that may take the place
-of this one (`Pace`). That process begins with the state, and computes the iterations from there on
-again, as far as the model has them; their gradients are dropped. Then scheduler, random numbers and
-place in the data are as they were, and the next batch is the next iteration's.
+Between checkpoints the state is sent a few times a second, for a process that may replace this one
+(`Pace`). That process begins with the state, and computes again the later iterations that the model
+already contains; their gradients are dropped. Then scheduler, random numbers and place in the data
+are the same as before, and the next batch belongs to the next iteration.
 """
 
 from __future__ import annotations
@@ -42,20 +42,20 @@ from outpace.support.place import HERE
 from outpace.support.units import Time
 from outpace.sync.checkpoint.cuts import WorkerCuts
 
-_SHARE: Final = 0.01  # of the time of the script, for the copies
+_SHARE: Final = 0.01  # share of the script's time for the copies
 
 
 class Pace:
-    """Has a state sent as often as reports, but so that copies take 1 % of the time at most.
+    """Decides when a state is sent: as often as reports, if copies take at most 1 % of the time.
 
-    A new process counts the iterations from a state to the one to continue with. So a state is also
-    sent after a worker has passed over iterations.
+    A new process counts the iterations from a state to the one with which it continues. So a state
+    is also sent after a worker has skipped iterations.
 
     Args:
-        clock: in seconds.
+        clock: a clock in seconds.
 
     Attributes:
-        reports: True if states are sent at all; not if they are too large, or cannot be sent.
+        reports: True if states are sent at all; False if they are too large, or cannot be sent.
     """
 
     def __init__(self, *, reports: bool, clock: Callable[[], float] = time.monotonic) -> None:
@@ -80,18 +80,19 @@ class Pace:
         self._next = now + max(REPORT_EVERY_S, (now - began) / _SHARE)
 
 
-_SMALL: Final = 1 << 20  # bytes; a smaller file is not worth another thread
+_SMALL: Final = 1 << 20  # bytes; for a smaller file another thread does not pay
 
 
 class ScriptSaver(Saver):
     """The state of a worker's script, and the requests to save it.
 
     Args:
-        is_paused: returns True while a forward pass of this process is not part of the training.
-        reports: True if the state is sent between checkpoints, too.
+        is_paused: returns True during forward passes of this process that are not part of the
+            training.
+        reports: True if the state is also sent between checkpoints.
 
     Attributes:
-        repeats_left: iterations that the script computes again, from the present one on.
+        repeats_left: number of iterations that the script computes again, from the present one on.
     """
 
     _process: ServedWorker
@@ -109,20 +110,20 @@ class ScriptSaver(Saver):
         self._kept = kept
         self._forward, self._next_forward = NextForward(is_paused), NextForward(is_paused)
         self.repeats_left = 0
-        self._logs = False  # True if what the script logs in them is not known yet
-        self._since: Time = 0  # they are computed
-        self._is_last = False  # in the last repeated one
-        self._due: TakeCheckpoint | None = None  # for which the state is copied next
+        self._logs = False  # True if the values that the script logs in them are not known yet
+        self._since: Time = 0  # they are being computed
+        self._is_last = False  # the last repeated iteration is being computed
+        self._due: TakeCheckpoint | None = None  # requests for which the state is copied next
         self._pace = Pace(reports=reports)
         self._began: int | None = None  # the iteration that the script has begun last
 
     # -- iterations that are computed again ----------------------------------------------
 
     def restore(self) -> None:
-        """Put the script into the state that it had at a checkpoint, if it continues from one.
+        """Restore the script's state at a checkpoint, if it continues from one.
 
         Raises:
-            ConfigError: if it keeps other objects now.
+            ConfigError: if the script keeps other objects now.
             RunError: if the state cannot be read.
         """
         found, self._process.kept = self._process.kept, None
@@ -139,7 +140,7 @@ class ScriptSaver(Saver):
             self._logs = found.logs
 
     def repeat(self) -> bool:
-        """Take the end of an iteration that is computed again; else False."""
+        """Handle the end of a repeated iteration; return False if it is not one."""
         if not self.repeats_left:
             self._end_repeating()
             return False
@@ -150,22 +151,23 @@ class ScriptSaver(Saver):
         if not self.repeats_left:
             assert process.first_iteration is not None
             self.begins(process.first_iteration)
-            # What the script does after its step, such as to log its loss, is of that iteration.
+            # Actions of the script after its step, such as logging its loss, belong to that
+            # iteration.
             self._is_last = True
             self._next_forward.call(self._end_repeating)
         return True
 
     @property
     def is_repeating(self) -> bool:
-        """True while the script repeats iterations whose gradients are in the model already.
+        """True while the script repeats iterations whose gradients are already in the model.
 
-        The last of them ends with the next forward pass, or the next step.
+        The last repeated iteration ends with the next forward pass, or with the next step.
         """
         return self.repeats_left > 0 or self._is_last
 
     @property
     def repeated_to_log(self) -> int | None:
-        """The iteration that is repeated now, if what the script logs in it is to be logged."""
+        """The repeated iteration, if the values that the script logs in it are needed."""
         first = self._process.first_iteration
         if not self._logs or first is None:
             return None
@@ -181,18 +183,18 @@ class ScriptSaver(Saver):
         self._due = self._order
 
     def begins(self, iteration: int) -> None:
-        """The script begins an iteration, with new parameters."""
+        """Note that the script begins an iteration, with new parameters."""
         if self.repeats_left:
             HERE.data.note = HERE.data.generators = None
             return
         if self._began is None and (first := self._process.first_iteration) is not None:
-            self._began = first - 1  # by the process that was here before
+            self._began = first - 1  # by the previous process
             self._cuts.pass_over(self._began)
         self._cuts.pass_by(iteration)
         reports = self._pace.is_due(iteration, self._began) and self._kept.is_complete
         self._began = iteration
         is_copied = self._due is not None or reports
-        # Noted in this iteration only: that takes 0.05 ms, twice.
+        # Noted only in this iteration, because it takes 0.05 ms, twice.
         HERE.data.note = random_states if is_copied else None
         HERE.data.generators = None
         HERE.data.steps()
@@ -203,7 +205,7 @@ class ScriptSaver(Saver):
     def _copy(self, reports: bool) -> None:
         """Copy the state at the first forward pass of the iteration.
 
-        reports: it is to be sent between checkpoints.
+        reports: True: the copy is sent between checkpoints.
         """
         order, self._due = self._due, None
         if order is not self._order:  # the checkpoint was given up
@@ -217,7 +219,7 @@ class ScriptSaver(Saver):
         try:
             with self._pace.measured():
                 state = self._kept.state()
-                if is_complete:  # else nothing can be computed again from here
+                if is_complete:  # otherwise nothing can be computed again from here
                     state["iteration"] = self._began
                 copy = packed_state(state, process.name)
         except Unfit as error:
@@ -226,9 +228,9 @@ class ScriptSaver(Saver):
                 self._send(NotSaved.because(order.number, error))
             return
         size = size_of(copy)
-        if size > MOST_REPORTED // 2:  # the rest is for the format
+        if size > MOST_REPORTED // 2:  # the rest is room for the format
             self._pace.reports = False
-        process.flush()  # what the script has logged before belongs to the checkpoint
+        process.flush()  # earlier logged values belong to the checkpoint
         if self._pace.reports and is_complete:
             beside: RunInBackground = do_now if size <= _SMALL else self._thread.do
             beside(partial(to_bytes, copy), partial(self._report, self._began))
@@ -244,7 +246,7 @@ class ScriptSaver(Saver):
         self._send(ScriptState(data, iteration))
 
     def end(self) -> None:
-        """Send what is being prepared: the script leaves the training."""
+        """Send the state that is being prepared, because the script leaves the training."""
         self._due = None
         self._forward.forget()
         self._thread.settle()

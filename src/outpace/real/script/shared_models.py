@@ -43,7 +43,7 @@ from outpace.sync.peers.parameters import Common, Replica, SharedModel
 
 
 class ScriptModels(PeerModels):
-    """Parameters that the script's own optimizer changes."""
+    """Parameters that the optimizer of the script changes."""
 
     trainer: ScriptTrainer
 
@@ -66,11 +66,12 @@ class ScriptModels(PeerModels):
         self.tail, self.tail_dtype = trailer.elements, trailer.dtype
         self.averages_in_place = self._strategy.averages_gradients
         self.device = self._script.device
-        # The common parameters, if the model has the worker's own ones or a replica.
+        # The common parameters, if the model contains the worker's own parameters or a replica.
         self.shared: SharedModel | None = None
-        self._block: ScriptBlock  # of the common parameters, with replicas
-        self._shown: Value | None = None  # of them, or of the replica: what the model has
-        # The settings in the present all-reduce, and their iteration.
+        self._block: ScriptBlock  # optimizer of the common parameters, with replicas
+        # view of these parameters, or of the replica: the parameters in the model
+        self._shown: Value | None = None
+        # The settings in the present all-reduce, and the iteration of the settings.
         self._compared: tuple[Settings, int] = [], 0
         self._has_differed = False  # True once the user was told that something differs
 
@@ -82,7 +83,7 @@ class ScriptModels(PeerModels):
         self._script.load([parameters])
 
     def begin_iterations(self) -> None:
-        """Take the model buffers as those of all workers, before the first iteration."""
+        """Treat the model buffers as equal in all workers, before the first iteration."""
         self._buffers.begin()
 
     def prepare(self) -> None:
@@ -113,7 +114,8 @@ class ScriptModels(PeerModels):
             groups,
             self._trailer,
             settings,
-            # Where the script computes the gradients, perhaps not where values are exchanged.
+            # The device on which the script computes gradients; values may be exchanged on another
+            # one.
             partial(new_block, script.device, leaves_buffers=True),
         )
         self.shared = SharedModel(self._block, self._process.workers, self._committed, replicas)
@@ -132,16 +134,16 @@ class ScriptModels(PeerModels):
 
     @property
     def holds_state(self) -> bool:
-        """True if the state of the optimizer is beside the script's own."""
+        """True if this object has an optimizer's state in addition to the script's own."""
         return self._strategy.uses_replica
 
     def read_state(self) -> dict[int, State]:
-        """Return a copy of the state that is held, by number of the parameter."""
+        """Return a copy of this state, by number of the parameter."""
         assert self.shared is not None
         return self._script.joined_state([self.shared.optimizer_state()], [self._all])
 
     def load_state(self) -> None:
-        """Replace the state that is held by that of the script's optimizer."""
+        """Replace this state by the state of the script's optimizer."""
         assert self.shared is not None
         self.shared.load_optimizer_state(self._script.state_within(self._all))
 
@@ -171,7 +173,7 @@ class ScriptModels(PeerModels):
 
     def own_state(self, *, differs: bool) -> tuple[OptimizerState, Value | None] | None:
         if not self._strategy.saved_apart:
-            return None  # the file of the script has its model
+            return None  # the file of the script contains its model
         flat = whole(self._in_place.read())
         assert isinstance(flat, torch.Tensor)
         return {}, flat

@@ -65,7 +65,7 @@ class ScriptTrainer(Trainer):
         self.overlapped: OverlappedGradient | None = None  # with `overlap`
         self._abort_points = AbortPoints(script.model)
         self._must_end: MustEnd | None = None
-        self._stopped: Stopped | None = None  # if this iteration's computation was stopped
+        self._stopped: Stopped | None = None  # True if this iteration's computation was stopped
 
     def read_buffers(self, *, unsaved: bool = False) -> torch.Tensor:
         return self.script.read_buffers(unsaved=unsaved)
@@ -100,7 +100,7 @@ class ScriptTrainer(Trainer):
         return [self.script.state_within(part) for part in self._slices]
 
     def joined_state(self, states: Sequence[Mapping[int, State]]) -> dict[int, State]:
-        """Return the state of whole parameters from those of the servers."""
+        """Return the state of whole parameters from the states of the servers."""
         return self.script.joined_state(states, self._slices)
 
     async def gradient(
@@ -118,7 +118,7 @@ class ScriptTrainer(Trainer):
         return await self._process.from_script.get()
 
     def _begin(self, parameters: Sequence[Block], iteration: int, send: SendPart | None) -> None:
-        """Let the script compute the gradient of an iteration once this walker waits for it.
+        """Let the script compute an iteration's gradient once this walker waits for it.
 
         send: see `OverlappedGradient`.
         """
@@ -157,17 +157,17 @@ class ScriptTrainer(Trainer):
         return Pieces(self._gathering.blocks(parts))
 
     def look_at_first(self) -> None:
-        """Take the gradient in the model as the first one of this worker, if it still may be."""
+        """Use the gradient in the model as this worker's first one, if it still can be."""
         if self.first.is_wanted:
             self.first.look(self.iteration, gradient_in_pieces(self.script))
 
     # -- the script's gradient ----------------------------------------------------------
 
     def gradient_in_place(self, *, check: bool) -> Pieces | None:
-        """Return the gradient in pieces, without a copy where possible; None if it is not used.
+        """Return the gradient in pieces, if possible without a copy; None if it is not used.
 
         Args:
-            check: refuse the gradient if it is not finite.
+            check: True: refuse the gradient if it is not finite.
         """
         return self._judged(partial(gradient_in_pieces, self.script), check=check)
 
@@ -175,8 +175,8 @@ class ScriptTrainer(Trainer):
         """Return the gradient; None if GradScaler skips this step, or if it is refused.
 
         Args:
-            read: returns it.
-            check: refuse it if it is not finite.
+            read: returns the gradient.
+            check: True: refuse the gradient if it is not finite.
         """
         found = None
         if is_skipped(self.script.optimizer):
@@ -193,7 +193,8 @@ class ScriptTrainer(Trainer):
         """Report that the script's gradient is not finite.
 
         Raises:
-            DivergenceError: if the run ends for it, or if the parameters are not finite either.
+            DivergenceError: if the run ends because of it, or if the parameters are not finite
+                either.
         """
         require_finite_parameters(self.script, self._process.name, self.iteration)
         self._process.refuse_gradient("gradient", self.iteration)

@@ -19,9 +19,10 @@ from outpace.sync.messages import WireMessage
 if TYPE_CHECKING:
     from outpace.real.zeromq.transport import ZeroMQTransport
 
-_SLOTS: Final = 3  # for the blocks of a connection
-_ATTEMPTS: Final = 5  # handshakes that fail for no known reason before the caller gives up
-_EVENT_MS: Final = 1000  # wait for the event that says why a connection ended
+_SLOTS: Final = 3  # slots for the blocks of a connection
+# number of handshakes that fail for no known reason before the caller gives up
+_ATTEMPTS: Final = 5
+_EVENT_MS: Final = 1000  # seconds to wait for the event that says why a connection ended
 
 
 class ZeroMQCaller(MonitoredSocket):
@@ -35,20 +36,20 @@ class ZeroMQCaller(MonitoredSocket):
         self._lane = Lane(self._tell, transport.clock.later, self._log.note)
         self._incoming = Incoming(
             session.run,
-            FIRST,  # all begin again after the loss of a listener
+            FIRST,  # because all begin again after the loss of a listener
             partial(handlers.expect, peer),
             in_slot=self._lane.block,
         )
         self._outgoing = Outgoing(session.run, session.generation)
         self._up = False
-        self._failed = 0  # handshakes in a row
+        self._failed = 0  # number of failed handshakes in a row
         self._first_ns = 0  # when the first piece of a message in several pieces was read
         # ZeroMQ serves only the first of two sockets with the same identity, so it is random.
         self._socket.routing_id = f"{transport.name}{NAME_END}{secrets.token_hex(8)}".encode()
         try:
             self._connect(endpoint, key)
         except zmq.ZMQError as error:
-            self.close(linger_s=0)  # else the context could not end
+            self.close(linger_s=0)  # otherwise the context could not end
             raise WireError(f"cannot connect to {peer} at {endpoint!r}: {error}") from None
 
     def _connect(self, endpoint: str, key: str) -> None:
@@ -101,7 +102,7 @@ class ZeroMQCaller(MonitoredSocket):
         super().close(linger_s)
 
     def _disconnected(self, _: int) -> None:
-        if self._up:  # else only a handshake has ended
+        if self._up:  # otherwise only a handshake has ended
             self._up = False
             self._lane.close(hears=True)
             self._handlers.on_lost(self.peer)
@@ -110,7 +111,7 @@ class ZeroMQCaller(MonitoredSocket):
         self._up, self._failed = True, 0
 
     def _handshake_failed(self, *, unclear: bool) -> None:
-        """A busy peer may miss the time for a handshake: then ZeroMQ tries again."""
+        """Handle a failed handshake. A busy peer may be too slow for one: ZeroMQ tries again."""
         self._failed += 1
         if not unclear:
             raise WireError(f"{self.peer} did not accept this process's key")

@@ -1,12 +1,12 @@
 """A listener for many peers, over ZeroMQ.
 
-A peer's routing identity is its name and a random tail. The sender of a first valid message
-under the name of a peer becomes that peer, over that connection alone. Messages of other senders
-are refused one by one and change nothing. The gate refuses connections whose
-key is unknown, and the listener refuses messages whose name is not the name of their key.
+A peer's routing identity is its name and a random tail. The sender of the first valid message under
+the name of a peer becomes that peer, on that connection only. Messages of other senders are refused
+one by one and have no effect. The gate refuses connections whose key is unknown, and the listener
+refuses messages whose name is not the name of their key.
 
-The number of connections that have brought no message of the run yet is limited: each of them may
-bring 4 MiB before ZeroMQ finds out that it belongs to a stranger.
+The number of connections that have sent no message of the run yet is limited, because each may send
+4 MiB before ZeroMQ detects that it does not belong to the run.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ if TYPE_CHECKING:
     from outpace.real.zeromq.transport import ZeroMQTransport
 
 _CLOSED: Final = -1
-_SLOTS_MORE: Final = 3  # than peers, of those that all peers read
+_SLOTS_MORE: Final = 3  # number of slots in addition to the peers, for slots that all peers read
 _MOST_SLOTS: Final = 64
-_STRANGERS: Final = 32  # connections beside those of peers that are still to come
+# number of connections in addition to those of peers that are yet to connect
+_STRANGERS: Final = 32
 
 
 class _NameTaken(WireError):
-    """Another connection has this name already."""
+    """Raised if another connection has this name already."""
 
 
 @dataclass(slots=True, eq=False)
@@ -57,13 +58,13 @@ class _Peer:
 
 
 class Newcomers:
-    """Limits the number of connections that have brought no message of the run yet.
+    """Limits the number of connections that have sent no message of the run yet.
 
     ZeroMQ accepts every connection, and gives it seconds for a handshake. A connection is its file
     descriptor, which ZeroMQ owns; so it is shut down here, and ZeroMQ closes it.
 
     Args:
-        port: at which the connections are accepted.
+        port: port at which the connections are accepted.
     """
 
     def __init__(self, port: int) -> None:
@@ -80,15 +81,15 @@ class Newcomers:
         self._connections[connection] = None
 
     def remove(self, connection: int) -> None:
-        """This connection has ended, or belongs to a peer."""
+        """Note that a connection has ended, or belongs to a peer."""
         self._connections.pop(connection, None)
 
     def limit(self, most: int) -> None:
         """Shut down connections until `most` are left.
 
-        They are drawn: if the oldest were shut down, a stranger that connects often enough would
-        keep a peer from ever completing its handshake, and if the newest, one that holds its
-        connections.
+        They are chosen at random. If the oldest were shut down, a stranger that connects often
+        enough could prevent every handshake of a peer; if the newest were shut down, a stranger
+        that keeps its connections open could do so.
         """
         if len(self) <= most:
             return
@@ -99,7 +100,7 @@ class Newcomers:
 
     def _shut_down(self, connection: int) -> None:
         with socket.socket(fileno=os.dup(connection)) as each:
-            # The number may be that of another file by now, if the connection has just ended.
+            # If the connection has just ended, the number may belong to another file by now.
             if each.getsockname()[1:2] == (self._port,):
                 each.shutdown(socket.SHUT_RDWR)
 
@@ -113,15 +114,16 @@ class ZeroMQListener(MonitoredSocket):
         super().__init__(transport, zmq.ROUTER, handlers)
         session, self._names = self._session, set(names)
         self.when_refused: list[Callable[[str], None]] = []
-        self._peers: dict[bytes, _Peer] = {}  # by identity
+        self._peers: dict[bytes, _Peer] = {}  # peers by identity
         self._named: dict[str, _Peer] = {}
-        self._generations: dict[str, int] = {}  # of peers that were replaced
+        self._generations: dict[str, int] = {}  # identities of peers that were replaced
         self._socket.setsockopt(zmq.ROUTER_MANDATORY, 1)
         self._socket.curve_server = True
         self._socket.curve_secretkey = session.keys.secret.encode()
         self._socket.curve_publickey = session.keys.public.encode()
         self._socket.zap_domain = b"outpace"
-        self._socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)  # no connection without the gate
+        # without the gate there is no connection
+        self._socket.setsockopt(zmq.ZAP_ENFORCE_DOMAIN, 1)
         try:
             self._socket.bind(f"tcp://{address}:*")
         except zmq.ZMQError as error:
@@ -129,7 +131,8 @@ class ZeroMQListener(MonitoredSocket):
             raise ConfigError(f"cannot listen at {address}: {error}") from None
         self.endpoint = self._socket.getsockopt_string(zmq.LAST_ENDPOINT)
         self._newcomers = Newcomers(int(self.endpoint.rpartition(":")[2]))
-        self._let_in = 0  # connections that have shown a key of the run, and sent nothing yet
+        # connections that have shown a key of the run but have sent no message yet
+        self._let_in = 0
         # Peers whose connections have ended, and whose last messages may be unread.
         self._lost: list[_Peer] = []
         self._ended = set[int]()  # connections that ended, and whose messages may be unread
@@ -151,7 +154,7 @@ class ZeroMQListener(MonitoredSocket):
         if peer is not None and not peer.refused:
             try:
                 self._send(peer.outgoing, peer.identity, message, peer.lane)
-            except zmq.ZMQError as error:  # lost, and the monitor has not said so yet
+            except zmq.ZMQError as error:  # lost connections that the monitor has not reported yet
                 if error.errno != zmq.EHOSTUNREACH:
                     raise
 
@@ -242,7 +245,7 @@ class ZeroMQListener(MonitoredSocket):
         return message is not None
 
     def _newcomer(self, name: str, identity: bytes, frame: zmq.Frame) -> _Peer:
-        """Return what becomes a peer if its first message is one of this run."""
+        """Return the new peer if its first message is a message of this run."""
         if name not in self._names:
             raise WireError("no process of this run has that name")
         connection = int(frame.get(zmq.SRCFD))
@@ -262,20 +265,22 @@ class ZeroMQListener(MonitoredSocket):
 
     def _forget_newcomer(self, connection: int) -> None:
         self._newcomers.remove(connection)
-        self._let_in = min(self._let_in, len(self._newcomers))  # one of those may have ended
+        # one of these connections may have ended
+        self._let_in = min(self._let_in, len(self._newcomers))
 
     def _outgoing(self) -> Outgoing:
         return Outgoing(self._session.run, self._session.generation)
 
     def _tell(self, outgoing: Outgoing, identity: bytes, message: WireMessage) -> None:
-        """Tell a sender that has this run's keys, and perhaps a name that another one has."""
+        """Send a message to a sender that has this run's keys, even if its name is taken."""
         with contextlib.suppress(zmq.ZMQError):  # it is gone
             self._send(outgoing, identity, message)
 
     def _events_came(self) -> None:
         super()._events_came()
-        # ZeroMQ does not say which connection has shown a key. While such a one has sent nothing,
-        # none is shut down: a peer that lost its first message could not take part any more.
+        # ZeroMQ does not say which connection has shown a key. While such a connection has sent no
+        # message, no connection is shut down: a peer whose first message is lost could not take
+        # part any more.
         if not self._let_in and not self.unread:
             self._newcomers.limit(len(self._names) - len(self._named) + _STRANGERS)
         self._note_read()
@@ -286,9 +291,9 @@ class ZeroMQListener(MonitoredSocket):
             self._note_read()
 
     def _note_read(self) -> None:
-        """Once all messages are read, let go of what was kept of connections that have ended.
+        """Once all messages are read, forget the data of connections that have ended.
 
-        Each of them that has brought no message is logged.
+        Ended connections that have sent no message are logged.
         """
         if (self._ended or self._lost) and not self._socket.closed and not self.unread:
             for _ in self._ended:
@@ -300,7 +305,7 @@ class ZeroMQListener(MonitoredSocket):
                 self._drop_if_over(peer)
 
     def _drop_if_over(self, peer: _Peer) -> None:
-        """Forget a peer whose name is not its own any more, once nothing can come from it."""
+        """Forget a peer that has lost its name, once no more messages of it can arrive."""
         is_over = peer.connection == _CLOSED and peer not in self._lost
         if is_over and self._named.get(peer.name) is not peer:
             del self._peers[peer.identity]
@@ -328,7 +333,7 @@ class ZeroMQListener(MonitoredSocket):
         self._ended.add(connection)
 
     def _end(self, peer: _Peer) -> None:
-        """The connection of a peer has ended. Earlier messages are still to be read."""
+        """Note that the connection of a peer has ended. Earlier messages are still read."""
         peer.connection = _CLOSED
         peer.lane.close(hears=True)
         self._lost.append(peer)

@@ -20,8 +20,8 @@ from outpace.sync.messages import WireMessage
 if TYPE_CHECKING:
     from outpace.real.zeromq.transport import ZeroMQTransport
 
-NAME_END: Final = "/"  # of the peer's name in a routing identity
-_AT_ONCE: Final = 64  # messages taken in before the kernel gets its turn
+NAME_END: Final = "/"  # bytes of the peer's name in a routing identity
+_AT_ONCE: Final = 64  # number of messages that are received before the kernel runs
 # Plain numbers: the operators of zmq's flags are Python code.
 _NOBLOCK: Final = int(zmq.NOBLOCK)
 _MORE: Final = int(zmq.SNDMORE | zmq.NOBLOCK)
@@ -32,22 +32,23 @@ _SUCCEEDED: Final = zmq.EVENT_HANDSHAKE_SUCCEEDED
 _FAILED_UNCLEAR: Final = zmq.EVENT_HANDSHAKE_FAILED_NO_DETAIL
 _FAILED: Final = zmq.EVENT_HANDSHAKE_FAILED_PROTOCOL | zmq.EVENT_HANDSHAKE_FAILED_AUTH
 _EVENTS: Final = _ACCEPTED | _DISCONNECTED | _SUCCEEDED | _FAILED_UNCLEAR | _FAILED
-_LONGEST: Final = max(HEADER_BYTES, PIECE_BYTES) + 64  # bytes of a frame, and what CURVE adds
+# most bytes of a frame, and the bytes that CURVE adds
+_LONGEST: Final = max(HEADER_BYTES, PIECE_BYTES) + 64
 
 
 class MonitoredSocket(ABC):
     """A socket whose messages and connection events are handled in the thread of the clock.
 
-    ZeroMQ's heartbeats are sent by its own threads, so a peer is silent only if its process
-    stands still, not while Python computes.
+    ZeroMQ's own threads send heartbeats, so a peer is silent only if its process is stopped, not
+    while Python computes.
     """
 
     def __init__(self, transport: ZeroMQTransport, kind: int, handlers: Handlers) -> None:
         clock, session = self._clock, self._session = transport.clock, transport.session
         self._handlers, self._log = handlers, transport.log
-        self._slots: OwnSlots | None = None  # of this process, for large blocks
+        self._slots: OwnSlots | None = None  # slots of this process for large blocks
         self._socket: zmq.Socket[bytes] = transport.context.socket(kind)
-        self._empty_ns = 0  # when nothing was there to be read
+        self._empty_ns = 0  # time when there was nothing to read
         lease_ms = max(1, int(session.lease_s * 1000))
         for option, value in (
             (zmq.SNDHWM, 0),
@@ -60,12 +61,13 @@ class MonitoredSocket(ABC):
         ):
             self._socket.setsockopt(option, value)
         self._monitor = self._new_monitor(transport.context)
-        # The monitor first: a connection's end is known before the messages of the next one.
+        # The monitor is read first, so that a connection's end is known before messages of the next
+        # one.
         clock.watch(self._monitor, self._events_came)
         clock.watch(self._socket, self._receive)
 
     def _new_monitor(self, context: zmq.Context[Any]) -> zmq.Socket[bytes]:
-        """Like get_monitor_socket, but without a limit on unread events.
+        """Make a monitor like get_monitor_socket, but without a limit on unread events.
 
         ZeroMQ's thread would wait for a full monitor, and closing the socket would wait for it.
         """
@@ -110,7 +112,7 @@ class MonitoredSocket(ABC):
             before, clock.read_ns = clock.read_ns, monotonic_ns()
             clock.after_ns = max(clock.idle_ns, self._empty_ns)
             if self._take(frames):
-                if clock.idle_ns < before:  # busy for more than one message
+                if clock.idle_ns < before:  # the process was busy for more than one message
                     self._note_whether_empty()
                 return
 
@@ -125,7 +127,7 @@ class MonitoredSocket(ABC):
         message: WireMessage,
         lane: Lane | None = None,
     ) -> None:
-        """Send; raises zmq.Again if there is no connection and ZeroMQ does not try to get one.
+        """Send; raises zmq.Again if there is no connection and ZeroMQ does not make one.
 
         lane: the memory that the two processes share.
         """
@@ -135,26 +137,26 @@ class MonitoredSocket(ABC):
             if identity is not None:
                 send(identity, _MORE)
             send(header, _MORE if piece else _NOBLOCK)
-            if piece:  # small ones are cheaper to copy than to share
+            if piece:  # small blocks are cheaper to copy than to share
                 send(piece[0], _NOBLOCK, len(piece[0]) < zmq.COPY_THRESHOLD)
 
     @abstractmethod
     def _take(self, frames: list[zmq.Frame]) -> bool:
-        """Handle the frames of one part; True if a message is whole now."""
+        """Handle the frames of one part; return True if a message is complete."""
 
     @abstractmethod
     def _disconnected(self, connection: int) -> None:
-        """This connection (a file descriptor) has ended."""
+        """Handle the end of a connection (a file descriptor)."""
 
     def _accepted(self, connection: int) -> None:  # noqa: B027  # callers accept none
-        """A connection (a file descriptor) was accepted, and the handshake begins."""
+        """Handle a new connection (a file descriptor), whose handshake begins."""
 
     def _handshake_succeeded(self) -> None:  # noqa: B027  # a listener need not know
-        """A handshake has succeeded."""
+        """Handle the end of a successful handshake."""
 
     @abstractmethod
     def _handshake_failed(self, *, unclear: bool) -> None:
-        """A handshake has failed; `unclear` if ZeroMQ does not know why."""
+        """Handle a failed handshake. unclear: ZeroMQ does not know why it failed."""
 
     def close(self, linger_s: float = 1.0) -> None:
         if self._socket.closed:

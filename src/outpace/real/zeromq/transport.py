@@ -1,7 +1,7 @@
 """The transport over ZeroMQ: TCP, with CURVE keys.
 
-ZeroMQ collects all frames of a message before it hands the message over, however many there are, so
-it must not read any from a process that does not belong to the run.
+ZeroMQ collects all frames of a message, however many, before it passes on the message. So it must
+not read frames from a process that does not belong to the run.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from outpace.real.net.transport import Handlers, Session
 from outpace.real.zeromq.caller import ZeroMQCaller
 from outpace.real.zeromq.listener import ZeroMQListener
 
-_AT_ONCE: Final = 64  # requests answered before the kernel gets its turn
+_AT_ONCE: Final = 64  # number of requests that are answered before the kernel runs
 _GATE: Final = "inproc://zeromq.zap.01"  # the address is part of the protocol
 
 

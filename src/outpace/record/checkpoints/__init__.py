@@ -11,5 +11,5 @@ from __future__ import annotations
 
 from outpace.support.exports import lazily
 
-# On first use: `outpace status` reads `committed` and `lock`, which need no torch.
+# Imported on first use: `outpace status` reads `committed` and `lock`, which need no torch.
 __getattr__, __all__ = lazily(__name__, __file__)

@@ -1,6 +1,6 @@
-"""The checkpoints that a run has committed, and the begin of their indexes.
+"""The checkpoints that a run has committed, and the beginnings of their indexes.
 
-`outpace status` needs no more of them, and importing torch for it would take two seconds.
+`outpace status` needs only this part; importing torch for it would take two seconds.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ VERSION: Final = 3
 
 
 class Damaged(Exception):
-    """A file of a checkpoint is missing, or not as it was written. The message names it."""
+    """Raised if a file of a checkpoint is missing or changed; the message names the file."""
 
 
 class Head(msgspec.Struct, kw_only=True):
-    """What every index says.
+    """The part that every index contains.
 
     Attributes:
-        number: of the checkpoint.
+        number: number of the checkpoint.
         now: time of the run.
-        version: of the format.
-        outpace: the version that wrote it.
+        version: version of the format.
+        outpace: the version of Outpace that wrote it.
     """
 
     number: int
@@ -49,7 +49,7 @@ IndexT = TypeVar("IndexT", bound=Head)
 def committed(run: Path) -> list[int]:
     """Return the numbers of the checkpoints in the folder of a run, ascending.
 
-    Raises ConfigError if the folder, or that of a checkpoint, is a link.
+    Raises ConfigError if the folder, or the folder of a checkpoint, is a link.
     """
     folder = run / CHECKPOINTS
     require_no_link(folder)
@@ -73,7 +73,7 @@ def index_json(index: Head) -> bytes:
 
 
 def _checksum(plain: Any) -> int:
-    # The module of the standard library keeps numbers that are not finite, such as a loss.
+    # The standard library's module can write numbers that are not finite, such as a loss.
     return zlib.crc32(json.dumps(plain).encode())
 
 
@@ -81,7 +81,8 @@ def read_index(folder: Path, kind: type[IndexT]) -> IndexT:
     """Return the index in the folder of a checkpoint, or its head alone.
 
     Raises:
-        Damaged: if it is missing, not as it was written, or of another checkpoint.
+        Damaged: if the index is missing, differs from the written one, or belongs to another
+            checkpoint.
         ConfigError: if another version of Outpace wrote it, with another format.
     """
     path = folder / INDEX

@@ -1,9 +1,9 @@
-"""The states of shards for another number of servers or workers than at the checkpoint.
+"""Makes states of shards for another number of servers or workers than at the checkpoint.
 
-With another number of servers, the parameters and the optimizer's tensors are cut anew. With
-another number of workers, no iteration belongs to the worker that computed it any more: all workers
-begin with the iteration that the shards had reached. In both cases pending sums are dropped: they
-belong to a slice, and to a number of workers.
+With another number of servers, the parameters and the optimizer's tensors are cut into new slices.
+With another number of workers, iterations no longer belong to the workers that computed them: all
+workers begin with the iteration that the shards had reached. In both cases pending sums are
+dropped, because they belong to a slice and to a number of workers.
 """
 
 from __future__ import annotations
@@ -22,9 +22,9 @@ from outpace.sync.checkpoint.state import ShardState, gaps
 
 
 def state_of_slice(folder: Path, index: Index, shard: int, part: slice, workers: int) -> ShardState:
-    """Return the state with which server `shard` begins, whose slice is `part`. Raises OSError.
+    """Return the state with which server `shard` begins. part: its slice. Raises OSError.
 
-    Reads only the files of shards that have a piece of this slice.
+    This reads only the files of shards that have a piece of this slice.
     """
     if index.slices[shard : shard + 1] == [part]:
         state = read_shard(folder, index.shards[shard])  # only the number of workers differs
@@ -45,7 +45,7 @@ def state_of_slice(folder: Path, index: Index, shard: int, part: slice, workers:
         version=max(record.version for record in records),
         watermarks=watermarks,
         gone=tuple(sorted(gone)),
-        # N pushes are one iteration of training, with any N.
+        # N pushes are one iteration of training, for every N.
         pushes=round(max(record.pushes for record in records) / before * workers),
         furthest=max(record.furthest for record in records),
         mixed=max(record.mixed for record in records),
@@ -61,9 +61,9 @@ def overlapping(index: Index, part: slice) -> list[tuple[slice, ShardRecord]]:
 
 
 def lost(index: Index, is_divided: bool) -> int:
-    """Return how many iterations of workers are lost when a run is resumed from this checkpoint.
+    """Return how many iterations of workers are lost by resuming from this checkpoint.
 
-    They are the gaps between the shards and, if the states are divided anew, the gradients in
+    These are the gaps between the shards and, if the states are divided again, the gradients in
     pending sums.
     """
     states = [without_tensors(record) for record in index.shards]
@@ -98,12 +98,13 @@ def _optimizer(
 ) -> OptimizerState:
     """Return the optimizer's state of a slice.
 
-    The state of a parameter that not all of its shards have yet is left out.
+    If not all shards of a parameter have its state yet, the state is left out.
     """
     merged: dict[int, dict[str, Any]] = {}
     for number in sorted({number for _, state in found for number in state.optimizer}):
         extent = _extent(index, number)
-        states, places = [], []  # of the parameter's pieces, and where in each the new slice is
+        # states of the parameter's pieces, and where the new slice is in each piece
+        states, places = [], []
         for place, state in found:
             piece = _overlap(extent, place)
             wanted = _overlap(piece, part)
@@ -118,7 +119,7 @@ def _optimizer(
 
 
 def _joined(values: Sequence[Any], places: Sequence[slice]) -> Any:
-    """Return one value of the pieces: of the first, unless it is per element."""
+    """Join the values of the pieces; a value that is not per element comes from the first piece."""
     first = values[0]
     if not _is_per_element(first):
         return first
@@ -128,8 +129,8 @@ def _joined(values: Sequence[Any], places: Sequence[slice]) -> Any:
 def _extent(index: Index, number: int) -> slice:
     """Return the elements of the flat parameters that a parameter of the optimizer consists of.
 
-    An optimizer of a configuration has one parameter, which is all that its server owns. That of a
-    script has one for each tensor of the model.
+    The optimizer of a configuration has one parameter: everything that its server owns. A script's
+    optimizer has one parameter for each tensor of the model.
     """
     if not (index.of_script and index.layers):
         return slice(0, index.bounds[-1])
@@ -138,14 +139,14 @@ def _extent(index: Index, number: int) -> slice:
 
 
 def _is_per_element(value: Any) -> bool:
-    """True if a value of the state has an element for each element of the parameter."""
+    """True if a value of the state has one element for each element of the parameter."""
     return isinstance(value, torch.Tensor) and value.ndim > 0
 
 
 def _kinds(state: Mapping[str, Any]) -> list[tuple[str, bool]]:
-    """Return the names in one parameter's state, each with whether its value is per element.
+    """Return the names in one parameter's state, with True if the value is per element.
 
-    Pieces of a state can be joined only if these are the same.
+    Pieces of a state can be joined only if these results are the same.
     """
     return [(name, _is_per_element(value)) for name, value in state.items()]
 

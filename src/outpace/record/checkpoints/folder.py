@@ -1,14 +1,14 @@
-"""The checkpoints of a run: written whole, found again, the oldest removed.
+"""The checkpoints of a run: written as a whole, read again, the oldest removed.
 
-A power failure at any moment leaves the checkpoints that were there, and perhaps the new one:
+After a power failure at any moment, the earlier checkpoints exist, and perhaps the new one:
 
 1. The parts and index.json are written into `000012.part`, and each is on the disk (fsync).
 2. The names in that folder are on the disk.
-3. The folder is renamed to `000012`, and that is on the disk.
+3. The folder is renamed to `000012`, and the new name is on the disk.
 4. Only then are older checkpoints removed. They are renamed to `.part` first, because a folder
    cannot be removed in one step.
 
-So a folder without `.part` is whole. What a disk damages later is found by checksums.
+So a folder without `.part` is whole. Checksums find later damage by the disk.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _PARTIAL: Final = ".part"
 
 
 class Checkpoints:
-    """The checkpoints in the folder of a run, of which the newest `keep` stay."""
+    """The checkpoints in the folder of a run; the newest `keep` checkpoints are kept."""
 
     def __init__(self, run: Path, keep: int = 3) -> None:
         self._run, self._folder, self._keep = run, run / CHECKPOINTS, keep
@@ -58,10 +58,10 @@ class Checkpoints:
         """Complete a checkpoint whose parts are on the disk, and remove the oldest.
 
         Returns:
-            Its folder.
+            The folder of the checkpoint.
 
         Raises:
-            OSError: if it cannot be written. Then it is to be abandoned.
+            OSError: if it cannot be written. Then call `abandon`.
         """
         partial, path = self._partial(index.number), self.path(index.number)
         pq.write_table(metrics, partial / METRICS)
@@ -75,27 +75,27 @@ class Checkpoints:
         return path
 
     def abandon(self, number: int) -> None:
-        """Remove what was written of a checkpoint that was not committed.
+        """Remove the files of a checkpoint that was not committed.
 
-        What cannot be removed now, such as a file that a process still writes, is removed when the
-        next checkpoint is complete, or the run has ended.
+        A file that cannot be removed now, because a process still writes it, is removed when the
+        next checkpoint is complete, or when the run has ended.
         """
         shutil.rmtree(self._partial(number), ignore_errors=True)
-        with contextlib.suppress(OSError):  # it has other checkpoints
+        with contextlib.suppress(OSError):  # the folder has other checkpoints
             self._folder.rmdir()
 
     def end(self) -> None:
-        """Remove what was not committed, as far as possible; the processes have ended."""
+        """Remove uncommitted files, as far as possible; the processes have ended."""
         for path in self._folder.glob(f"*{_PARTIAL}"):
             shutil.rmtree(path, ignore_errors=True)
-        with contextlib.suppress(OSError):  # it has checkpoints
+        with contextlib.suppress(OSError):  # the folder has checkpoints
             self._folder.rmdir()
 
     def clean(self, after: int | None = None) -> None:
-        """Remove what was not committed, when no process writes checkpoints.
+        """Remove uncommitted files while no process writes checkpoints.
 
-        after: also remove the checkpoints after this one, from which a run is resumed. Raises
-            OSError.
+        after: number of the checkpoint from which a run is resumed; later ones are also removed.
+        Raises OSError.
         """
         for number in self.numbers() if after is not None else ():
             if after is not None and number > after:
@@ -104,9 +104,9 @@ class Checkpoints:
             shutil.rmtree(path)
 
     def _prune(self) -> None:
-        """Remove all but the newest checkpoints, and what is left of abandoned ones.
+        """Remove all but the newest checkpoints, and the rest of abandoned ones.
 
-        What cannot be removed stays. No checkpoint is being written.
+        Files that cannot be removed remain. Call this while no checkpoint is being written.
         """
         for path in self._folder.glob(f"*{_PARTIAL}"):
             shutil.rmtree(path, ignore_errors=True)
@@ -128,7 +128,7 @@ class Checkpoints:
     def newest(self, say: Callable[[str], None] = warn) -> Checkpoint | None:
         """Return the newest checkpoint that is not damaged; None if there are no checkpoints.
 
-        say: is told of each damaged checkpoint that is passed over.
+        say: called with a line about each damaged checkpoint that is skipped.
 
         Raises:
             ConfigError: if all are damaged, or a newer version of Outpace wrote them.

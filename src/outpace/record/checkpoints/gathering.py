@@ -1,4 +1,4 @@
-"""Makes the tables of a run that was killed from what it had written until then."""
+"""Makes the tables of a killed run from the files that it has written."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from outpace.record.tables import join_segments, segments_of
 
 
 def gather(*folders: Path) -> list[str]:
-    """Write the trace, the times and the metrics of runs that were killed into their folders.
+    """Write the trace, the times and the metrics of killed runs into their folders.
 
-    They reach to the last checkpoint, or a little further. A run joins the segments of its tables
+    The tables end at the last checkpoint, or a little later. A run joins the segments of its tables
     when it ends; reports, exports and calibrations read the joined files. A run that is resumed
-    removes them.
+    removes these files.
 
     Returns:
-        A line for each run that was killed; other folders are left as they are.
+        A line for each killed run; other folders are not changed.
 
     Raises:
         ConfigError: if a file cannot be read or written.
@@ -41,7 +41,8 @@ def _gather(folder: Path) -> str:
             if checkpoint is None or (folder / files.TRACE).exists():
                 return ""
             files.write_table(folder / files.METRICS, checkpoint.metrics())
-            for name in (files.TIMING, files.TRACE):  # the trace is last: with it, all is there
+            # the trace is written last: if it exists, all tables exist
+            for name in (files.TIMING, files.TRACE):
                 path = folder / name
                 named = [n for n in checkpoint.index.segments if Path(n).parent.name == path.stem]
                 if segments := segments_of(folder, named):

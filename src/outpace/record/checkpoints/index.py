@@ -1,4 +1,4 @@
-"""The index of a checkpoint: all that is no tensor, and the files that belong to it."""
+"""The index of a checkpoint: everything except tensors, and the names of its files."""
 
 from __future__ import annotations
 
@@ -16,29 +16,33 @@ from outpace.record.folder import is_segment
 from outpace.record.totals import Totals
 
 _MOST: Final = 2**53
-_LEAD: Final = 1_000_000  # iterations that a worker may be ahead of a shard
+_LEAD: Final = 1_000_000  # largest number of iterations that a worker may be ahead of a shard
 
 
 class Index(Head, kw_only=True):
-    """The content of index.json. Fields that are not known are ignored when it is read.
+    """The content of index.json. Unknown fields are ignored when it is read.
 
-    An engine makes one when the parts are on the disk; the segments are added when it is written.
+    An engine makes an index when the parts are on the disk; the segments are added when it is
+    written.
 
     Attributes:
-        updates: versions of shard 0, as `evaluate.every_updates` counts them.
+        updates: number of versions of shard 0, as `evaluate.every_updates` counts them.
         parts: the files of the shards.
-        shards: in order. Without servers one: the model that all workers have.
-        own: without servers, what each worker has beside the model: what the optimizer of its own
-            model remembers, and gradients that it has accumulated. Empty if they have nothing.
-        totals: of the run until now.
-        bounds: of the shards' slices of the flat parameters: 0, the end of the first slice, ...
+        shards: the records of the shards, in order. Without servers there is one record, for the
+            model that all workers have.
+        own: without servers, what each worker has besides the common model: the state of its own
+            model's optimizer, and its accumulated gradients. Empty if the workers have nothing.
+        totals: sums of the run until now.
+        bounds: bounds of the shards' slices of the flat parameters: 0, the end of the first slice,
+            ...
         layers: number of elements of each parameter tensor, in order.
         layout: names and shapes of the parameters, see `blocks.naming`; empty if they have none.
-        recovery: of the run until now.
-        ended: workers whose scripts had come to their end.
-        anew: workers whose scripts begin anew when the run is resumed, because they keep nothing.
-        costs: of simulated failures until now (`simulation.faults.costs`).
-        of_script: the optimizers' states are by tensor of the model, as those of scripts are.
+        recovery: counts of the run until now.
+        ended: workers whose scripts had ended.
+        anew: workers whose scripts begin from their start when the run is resumed, because they
+            keep no state.
+        costs: costs of simulated failures until now (`simulation.faults.costs`).
+        of_script: True if the optimizers' states are by tensor of the model, as with scripts.
         segments: the files of the run's records so far, below the folder of the run.
     """
 
@@ -58,7 +62,7 @@ class Index(Head, kw_only=True):
     segments: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Raise ValueError if a file, slice or worker is not of this checkpoint."""
+        """Raise ValueError if a file, slice or worker does not belong to this checkpoint."""
         records = [*self.shards, *self.own]
         names = [*(part.file for part in self.parts), *(record.file for record in records)]
         if any(Path(name).name != name for name in names):
@@ -74,7 +78,7 @@ class Index(Head, kw_only=True):
         for record in records:
             if not 0 <= record.clock <= _MOST:
                 raise ValueError(f"clock of {record.file}: {record.clock:,} cannot be")
-            # A shard finishes iterations one by one, up to the last it has.
+            # A shard finishes iterations one by one, up to the last iteration that it has.
             last = max(record.watermarks, default=record.clock)
             if abs(last - record.clock) > _LEAD:
                 raise ValueError(f"watermarks of {record.file}: {last:,} is not near its clock")

@@ -1,4 +1,4 @@
-"""The lock of a run's folder: at most one process at a time runs in it."""
+"""The lock of a run's folder: at most one process at a time runs in the folder."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ _TRY_AGAIN_S: Final = 0.01
 
 
 class RunLock:
-    """Holds the lock of a folder until `release`, or the end of this process, however it ends.
+    """Holds the lock of a folder until `release`, or until this process ends in any way.
 
-    The file names the process that holds it. It is not removed, because another process may have
-    opened it already.
+    The file names the process that holds the lock. It is not removed, because another process may
+    have opened it already.
 
     Args:
         run: the folder of the run, which exists.
-        remove: True to remove the file at `release`, if no other process will want the lock.
+        remove: True to remove the file at `release`, if no other process can want the lock.
 
     Raises:
         ConfigError: if a process holds the lock, or the file cannot be written.
@@ -55,11 +55,12 @@ class RunLock:
         self._file.flush()
 
     def release(self) -> None:
-        """Let other processes have the folder. Idempotent."""
+        """Release the lock for other processes. Idempotent."""
         if not self._file.closed:
             if self._removed is not None:
                 self._removed.unlink(missing_ok=True)
-            fcntl.flock(self._file, fcntl.LOCK_UN)  # also in processes that were forked meanwhile
+            # also in processes that were forked in the meantime
+            fcntl.flock(self._file, fcntl.LOCK_UN)
             self._file.close()
 
     def __enter__(self) -> Self:
@@ -75,9 +76,9 @@ class RunLock:
 
 
 def holder(run: Path) -> str | None:
-    """Return which process holds the lock of this folder, in words; None if none does.
+    """Return a text about the process that holds the lock of this folder; None if none does.
 
-    Raises OSError if the file is there and cannot be read.
+    Raises OSError if the file exists but cannot be read.
     """
     try:
         with open(run / LOCK, encoding="utf-8", opener=inside) as file:
@@ -92,7 +93,7 @@ def holder(run: Path) -> str | None:
 
 
 def _lock(file: IO[str]) -> None:
-    """Lock the file. Waits for `holder` in another process; raises OSError if that is not it."""
+    """Lock the file, even if `holder` has it for a moment; raise OSError if a run has it."""
     for _ in range(_TRIES):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -1,4 +1,4 @@
-"""A checkpoint on the disk."""
+"""Reads a checkpoint from the disk."""
 
 from __future__ import annotations
 
@@ -30,10 +30,10 @@ class Checkpoint:
     """A checkpoint with its index; the other files are read when they are needed.
 
     Args:
-        path: its folder.
+        path: folder of the checkpoint.
 
     Raises:
-        Damaged: if the index is missing or not as it was written.
+        Damaged: if the index is missing or differs from the written one.
         ConfigError: if a newer version of Outpace wrote it.
     """
 
@@ -42,11 +42,11 @@ class Checkpoint:
 
     @property
     def name(self) -> str:
-        """Its folder below the folder of the run, such as checkpoints/000012."""
+        """The checkpoint's folder below the folder of the run, such as checkpoints/000012."""
         return f"{CHECKPOINTS}/{self.path.name}"
 
     def check(self) -> None:
-        """Read all files. Raises Damaged if one is missing or not as it was written."""
+        """Read all files. Raises Damaged if one is missing or differs from the written file."""
         for part in self.index.parts:
             file = self.path / part.file
             try:
@@ -60,7 +60,7 @@ class Checkpoint:
                 count = parameters_in(self.path, record)
             except OSError as error:
                 raise Damaged(f"{self.path / record.file} is damaged: {error}") from error
-            # Behind those of a script without servers are the model buffers.
+            # The parameters of a script without servers are followed by the model buffers.
             if (
                 count is not None
                 and count != owned.stop - owned.start
@@ -76,9 +76,9 @@ class Checkpoint:
         return read_table(self.path / METRICS)
 
     def blocks(self) -> list[Value]:
-        """Return the parameters, in the slices of the index. Raises OSError."""
+        """Return the parameters, cut into the slices of the index. Raises OSError."""
         found = [read_parameters(self.path, record) for record in self.index.shards]
-        # Behind those of a script without servers are the model buffers that workers average.
+        # The parameters of a script without servers are followed by the averaged model buffers.
         sizes = [part.stop - part.start for part in self.index.slices]
         return [
             value[:size] if isinstance(value, torch.Tensor) else value
@@ -88,14 +88,14 @@ class Checkpoint:
     def shard_state(self, shard: int, slices: Sequence[slice], workers: int) -> ShardState:
         """Return the state of one server of a run that is resumed from here.
 
-        Exactly what was saved, if the servers have the same slices and there are as many workers;
-        else see `dividing`.
+        It is exactly the saved state if the slices and the number of workers are the same;
+        otherwise see `dividing`.
 
         Args:
-            slices: of the flat parameters, one for each server.
+            slices: slices of the flat parameters, one for each server.
 
         Raises:
-            ConfigError: if the parameters are not as many.
+            ConfigError: if the number of parameters differs.
             OSError: if a file cannot be read.
         """
         index = self.index
@@ -109,11 +109,11 @@ class Checkpoint:
         return read_shard(self.path, index.shards[shard])
 
     def own_state(self, worker: int, workers: int) -> ShardState | None:
-        """Return what a worker has beside the model, without servers; None if it has nothing.
+        """Return what a worker without servers has besides the common model; None if nothing.
 
-        A worker that is not in the checkpoint takes the model and the optimizer's state of one of
-        the others, without its gradients. With another number of `workers` than at the checkpoint,
-        worker n modulo this number takes over the gradients that worker n had accumulated. Those
+        A worker that is not in the checkpoint takes over the model and the optimizer's state of
+        another worker, without its gradients. If the number of workers has changed to `workers`,
+        worker n modulo `workers` takes over the gradients that worker n had accumulated. Gradients
         that are only in the model of one worker are left out. Raises OSError.
         """
         records = self._own_records(worker, workers)
@@ -128,7 +128,7 @@ class Checkpoint:
         return replace(state, pending=accumulated, parameters=Phantom(0))
 
     def _own_records(self, worker: int, workers: int) -> list[ShardRecord]:
-        """Return the record of a worker, then those with gradients that it takes over."""
+        """Return the record of a worker, then the records whose gradients it takes over."""
         own = self.index.own
         if not own:
             return []
@@ -139,12 +139,12 @@ class Checkpoint:
         return [mine, *(record for record in others if record.pending and record is not mine)]
 
     def updates_lost(self, slices: Sequence[slice], workers: int) -> int:
-        """Return how many iterations of workers are lost in part by resuming from here."""
+        """Return how many iterations of workers are partly lost by resuming from here."""
         pending = [each for own in self.index.own for each in own.pending]
         in_one_model = sum(each.count for each in pending if not each.parts)
         left_out = 0 if workers == self.index.workers else in_one_model
         return left_out + lost(self.index, self._is_divided(slices, workers))
 
     def _is_divided(self, slices: Sequence[slice], workers: int) -> bool:
-        """True if the states do not fit these servers and workers as they are."""
+        """True if the states must be changed for these servers and workers."""
         return workers != self.index.workers or list(slices) != self.index.slices

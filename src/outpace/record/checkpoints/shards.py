@@ -1,4 +1,4 @@
-"""The state of one shard: how far it was in the index, and all else in a file."""
+"""The state of one shard: its progress in the index, and everything else in a file."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ from outpace.sync.policy import Scale
 
 SUFFIX: Final = ".safetensors"
 _PARAMETERS: Final = "parameters"
-# The fields that a state and its record have in common.
+# The fields that are both in a state and in its record.
 _OF_SHARD: Final = (
     "shard",
     "clock",
@@ -37,7 +37,7 @@ _OF_PENDING: Final = ("iteration", "scale", "workers", "count", "pushes", "setti
 
 
 class PendingRecord(msgspec.Struct, frozen=True):
-    """A `PendingIteration` without sums. parts: the nodes of the tree of sums that have one."""
+    """A `PendingIteration` without sums. parts: the nodes of the tree of sums that have a sum."""
 
     iteration: int
     scale: Scale
@@ -52,8 +52,8 @@ class ShardRecord(msgspec.Struct, frozen=True, kw_only=True):
     """A `ShardState` without tensors.
 
     Attributes:
-        file: name of the file that has the tensors.
-        phantom_bytes: size of parameters that have no values (task `timing`); else None.
+        file: name of the file with the tensors.
+        phantom_bytes: size of parameters without values (task `timing`); else None.
     """
 
     shard: int
@@ -73,12 +73,12 @@ def write_shard(folder: Path, state: ShardState, name: str = "") -> tuple[ShardR
     """Write the tensors of a shard; return its record for the index, and the file.
 
     Args:
-        folder: as `Checkpoints.begin` returned it.
-        name: of the file, without its suffix; empty: that of the server.
+        folder: the result of `Checkpoints.begin`.
+        name: name of the file without its suffix; empty: the name of the server.
 
     Raises:
         OSError: if the file cannot be written.
-        Unfit: if the optimizer keeps something that a checkpoint cannot keep.
+        Unfit: if the optimizer's state has a value that a checkpoint cannot store.
     """
     record, tensors = shard_file(state, name)
     return record, write_tensors(folder / record.file, tensors)
@@ -87,7 +87,7 @@ def write_shard(folder: Path, state: ShardState, name: str = "") -> tuple[ShardR
 def shard_file(state: ShardState, name: str = "") -> tuple[ShardRecord, dict[str, torch.Tensor]]:
     """Return the record of a shard for the index, and the tensors in its file.
 
-    As `write_shard`, which writes them. Raises Unfit.
+    `write_shard` writes these. Raises Unfit.
     """
     parameters = whole(state.parameters)
     is_phantom = isinstance(parameters, Phantom)
@@ -109,7 +109,7 @@ def shard_file(state: ShardState, name: str = "") -> tuple[ShardRecord, dict[str
 
 
 def _stored(value: Value) -> Any:
-    """Return a sum as a checkpoint keeps it: a tensor, several if it is in pieces, or None."""
+    """Return a sum as a checkpoint stores it: a tensor, several for pieces, or None."""
     if isinstance(value, Pieces):
         return list(value.parts)
     return None if isinstance(value, Phantom) else whole(value)
@@ -124,7 +124,7 @@ def read_shard(folder: Path, record: ShardRecord) -> ShardState:
 
 
 def shard_of(record: ShardRecord, found: Mapping[str, torch.Tensor]) -> ShardState:
-    """Return the state of which `shard_file` returned the record and the tensors.
+    """Return the state from the record and the tensors that `shard_file` returned.
 
     Raises KeyError if a tensor is missing.
     """
@@ -158,7 +158,7 @@ def read_parameters(folder: Path, record: ShardRecord) -> Value:
 
 
 def parameters_in(folder: Path, record: ShardRecord) -> int | None:
-    """Return how many parameters the file of a shard has; None if they have no values.
+    """Return the number of parameters in the file of a shard; None if they have no values.
 
     Raises OSError.
     """
@@ -186,5 +186,5 @@ def without_tensors(record: ShardRecord) -> ShardState:
 
 
 def _common(one: object, names: Sequence[str]) -> dict[str, Any]:
-    """Return the fields of these names."""
+    """Return the fields with these names."""
     return {name: getattr(one, name) for name in names}

@@ -1,4 +1,4 @@
-"""Files of tensors that are on the disk when a function here returns, and their checksums."""
+"""Writes files of tensors, which are on the disk when a function here returns, and checksums."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _READ_BYTES: Final = 1 << 20
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A file of a checkpoint, bounded as it comes over the wire. file: its name in the folder."""
+    """A file of a checkpoint, with bounds for the wire. file: its name in the folder."""
 
     file: Annotated[str, msgspec.Meta(max_length=1000)]
     bytes: Annotated[int, msgspec.Meta(ge=0, le=2**62)]
@@ -32,7 +32,8 @@ class Part(msgspec.Struct, frozen=True):
 def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> Part:
     """Write a safetensors file and wait until it is on the disk.
 
-    The tensors must not change meanwhile: they are written without the interpreter's lock.
+    The tensors must not change while they are written, which happens without the interpreter's
+    lock.
 
     Raises:
         OSError: if the file cannot be written.
@@ -44,12 +45,12 @@ def write_tensors(path: Path, tensors: Mapping[str, torch.Tensor]) -> Part:
 def _save(path: Path, tensors: Mapping[str, torch.Tensor]) -> None:
     try:
         save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, str(path))
-    except SafetensorError as error:  # of a full disk, among others
+    except SafetensorError as error:  # raised for a full disk, among others
         raise OSError(f"{path.name}: {error}") from error
 
 
 def read_tensors(path: Path) -> dict[str, torch.Tensor]:
-    """Return the tensors of a file, in memory of their own. Raises OSError."""
+    """Return the tensors of a file, in their own memory. Raises OSError."""
     try:
         # The library's tensors are views of the mapped file.
         return {name: tensor.clone() for name, tensor in load_file(str(regular(path))).items()}
@@ -58,7 +59,7 @@ def read_tensors(path: Path) -> dict[str, torch.Tensor]:
 
 
 def read_tensor(path: Path, name: str) -> torch.Tensor:
-    """Return one tensor of a file, in memory of its own. Raises OSError."""
+    """Return one tensor of a file, in its own memory. Raises OSError."""
     try:
         with safe_open(str(regular(path)), "pt") as file:
             tensor: torch.Tensor = file.get_tensor(name).clone()
@@ -87,8 +88,8 @@ def checked(path: Path) -> Part:
 def to_bytes(tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """Return the content of a file as `write_tensors` writes it; shape (bytes,), uint8.
 
-    It is written to a file that has no name: `safetensors.torch.save` would hold the interpreter's
-    lock for three copies.
+    The content is written to a file without a name, because `safetensors.torch.save` would hold the
+    interpreter's lock for three copies.
     """
     with TemporaryDirectory() as folder:
         path = Path(folder) / "tensors"
@@ -98,7 +99,7 @@ def to_bytes(tensors: Mapping[str, torch.Tensor]) -> torch.Tensor:
 
 
 def from_bytes(data: torch.Tensor) -> dict[str, torch.Tensor]:
-    """Return the tensors of the content of a file. Raises OSError if it is none."""
+    """Return the tensors in the content of a file. Raises OSError if it is not such a file."""
     try:
         return load(data.numpy().tobytes())
     except SafetensorError as error:

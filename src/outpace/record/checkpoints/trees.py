@@ -1,7 +1,7 @@
-"""The state of a user's objects, such as a `state_dict`, as a file of tensors.
+"""Stores the state of a user's objects, such as a `state_dict`, as a file of tensors.
 
-The tree of dicts, lists and plain values is JSON, in one entry of the file; the tensors are the
-others. Nothing is pickled, so a file from elsewhere cannot run code.
+One entry of the file has the tree of dicts, lists and plain values as JSON; the other entries are
+the tensors. Nothing is pickled, so a file from elsewhere cannot run code.
 """
 
 from __future__ import annotations
@@ -31,17 +31,18 @@ _MAKE: Final[dict[str, Any]] = {
 
 
 class Unfit(ConfigError):
-    """A value that a checkpoint cannot keep. The message names its place and type."""
+    """Raised for a value that a checkpoint cannot store; the message names its place and type."""
 
 
 def write_tree(path: Path, tree: Any, where: str = "it") -> Part:
     """Write a tree and wait until it is on the disk.
 
     Args:
-        where: names the tree in errors.
+        where: name of the tree in errors.
 
     Raises:
-        Unfit: if it has something that is no plain value, tensor, array, or container of them.
+        Unfit: if it contains a value that is not a plain value, tensor, array, or container of
+            them.
         OSError: if the file cannot be written.
     """
     return write_tensors(path, packed_tree(tree, where))
@@ -53,9 +54,9 @@ def read_tree(path: Path) -> Any:
 
 
 def read_branch(path: Path, *keys: str) -> Any:
-    """Return the part of a written tree, below dicts with these keys, that has no tensors.
+    """Return the part of a written tree below dicts with these keys; it has no tensors.
 
-    Reads no tensors. Raises KeyError if there is no such part, and OSError.
+    This reads no tensors. Raises KeyError if there is no such part, and OSError.
     """
     plain = json.loads(read_tensor(path, _TREE).numpy().tobytes())
     for key in keys:
@@ -68,7 +69,8 @@ def read_branch(path: Path, *keys: str) -> Any:
 def packed_tree(tree: Any, where: str = "it", *, copies: bool = True) -> dict[str, torch.Tensor]:
     """Return a tree as tensors. Raises Unfit.
 
-    copies: False if the tensors of the tree do not change until they are written.
+    copies: False if the tensors of the tree do not change until they are written, so that copies
+    are not needed.
     """
     tensors: dict[str, torch.Tensor] = {}
     text = json.dumps(_plain(tree, where, tensors)).encode()
@@ -79,12 +81,12 @@ def packed_tree(tree: Any, where: str = "it", *, copies: bool = True) -> dict[st
 
 
 def tree_of(tensors: Mapping[str, torch.Tensor]) -> Any:
-    """Return the tree of which `packed_tree` made these tensors."""
+    """Return the tree from which `packed_tree` made these tensors."""
     return _value(json.loads(tensors[_TREE].numpy().tobytes()), tensors)
 
 
 def _plain(value: Any, where: str, tensors: dict[str, torch.Tensor]) -> Any:
-    """Return the JSON of a value, with its tensors put aside. A dict there has one key."""
+    """Return the JSON of a value; move its tensors to `tensors`. In it a dict has one key."""
     kind = type(value)
     if value is None or kind in (bool, int, float, str):
         return value

@@ -47,10 +47,10 @@ def _sections(advice: AdviceResult) -> list[Section]:
             "All candidates",
             [Table("candidates-table", head, cells)],
             "A run that missed the target, or was stopped because it could not win, counts with "
-            'the time that it had: a lower bound. A time marked "search only" is of the best of '
-            "several learning rates, on the seeds on which it was the best, so it is rather too "
-            "good. Lower ends of speed-ups hold for all finalists at once, so choosing the best of "
-            "them does not flatter it.",
+            'the time that it had: a lower bound. A time marked "search only" is for the best of '
+            "several learning rates, on the seeds that chose this rate, so it tends to be too "
+            "short. Lower ends of speed-ups hold for all finalists at once, so the choice of the "
+            "best one does not bias it.",
         ),
         Section(
             "left-out",

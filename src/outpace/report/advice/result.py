@@ -1,4 +1,4 @@
-"""The result of `outpace advise`, of which terminal, page and advice.json are made."""
+"""The result of `outpace advise`, from which terminal, page and advice.json are made."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ ALL_REDUCE: Final = "all-reduce"
 
 @dataclass(frozen=True, slots=True)
 class OneRun:
-    """What to expect of one real run of the recommended strategy, with 90 % probability.
+    """The expected time of one real run of the recommended strategy, with 90 % probability.
 
     Attributes:
-        time_s: until the target.
-        speedup_over_bsp: the factor for one run beside one of BSP.
+        time_s: seconds until the target.
+        speedup_over_bsp: the ratio for one run: time of one run of BSP divided by its time.
         evaluated_every_s: mean time between the evaluations around the target; None without runs.
     """
 
@@ -34,17 +34,17 @@ class OneRun:
 
 @dataclass(frozen=True, slots=True)
 class CandidateResult:
-    """What is known of a strategy: on the fresh seeds if it was run on them, else by the search.
+    """The results of a strategy: on the fresh seeds if it was run on them, else in the search.
 
     Attributes:
         sync: the key `sync` of its configuration.
-        reached: all of its runs that count reached the target.
-        time_to_target_s: mean over seeds; a lower bound unless `reached`.
+        reached: True if all its runs that count reached the target.
+        time_to_target_s: mean time over seeds; a lower bound unless `reached`.
         learning_rate: None if there is none to choose, or the strategy was not run.
-        fresh: it was run on the fresh seeds.
-        runs: that count. missed: how many of them missed the target.
-        lowered_from: the rate with which a run on a fresh seed diverged; else None.
-        speedup_over_bsp: over pairs of fresh seeds.
+        fresh: True if it was run on the fresh seeds.
+        runs: number of runs that count. missed: number of them that missed the target.
+        lowered_from: the learning rate with which a run on a fresh seed diverged; else None.
+        speedup_over_bsp: the factor over pairs of fresh seeds.
         error: why a run failed; else None.
     """
 
@@ -66,31 +66,34 @@ class AdviceResult:
     """The advice of a study.
 
     Attributes:
-        outpace: the version that gave it.
-        status: `complete`; `budget` if its time was over before; or `interrupted`.
-        configuration: names what was asked about.
+        outpace: the version of Outpace that gave the advice.
+        status: `complete`; `budget` if the time of the study was over before its end; or
+            `interrupted`.
+        configuration: name of the configuration.
         strategy: `sync.kind` of the recommended strategy. name: its name among the candidates.
-        recommendation: the configuration to run. command: that runs it; empty without a file.
-        speedup_over_bsp, speedup_over_all_reduce: of the recommended strategy.
-        distinguishable: a strategy other than BSP is recommended.
-        min_gain: the least gain over BSP, as a share, for which one is.
-        best: the strategy with the shortest time, reliably sooner or not: on the fresh seeds if
-            there are any, else in the search. best_speedup: its factor over BSP.
-        more_s: estimate of the time that a complete study would still need; None if it is.
-        seeds: the fresh ones on which all finalists were run.
+        recommendation: the configuration to run. command: the command that runs it; empty without a
+            file.
+        speedup_over_bsp, speedup_over_all_reduce: factors of the recommended strategy.
+        distinguishable: True if a strategy other than BSP is recommended.
+        min_gain: the least gain over BSP, as a share, for which another strategy is recommended.
+        best: the strategy with the shortest time, even if it is not reliably sooner: on the fresh
+            seeds if there are any, else in the search. best_speedup: its factor over BSP.
+        more_s: estimate of the time that a complete study would still need; None if the study is
+            complete.
+        seeds: the fresh seeds on which all finalists were run.
         left_out: candidates that the configuration does not allow, with the reason.
-        at_edge: BSP and the recommended strategy, if theirs is the highest or the lowest of the
-            learning rates that were tried.
+        at_edge: BSP and the recommended strategy, if their learning rate is the highest or the
+            lowest that was tried.
         first_log: number of runs of the recommended strategy and BSP on fresh seeds that reached
             the target at their first log.
-        short: seconds of a run and of a step of BSP, if they are too short to judge by; else None.
-        notes: of the cluster files, about how they were recorded.
+        short: seconds of a run and of a step of BSP, if they are too short to judge; else None.
+        notes: notes of the cluster files about how they were recorded.
         time_goes: shares of a worker's time under BSP and the recommended strategy: compute,
             communicate, wait.
         evaluated_every_s: time between evaluations on fresh seeds; None: as configured.
-        warnings: of the runs, each behind the names of the candidates.
-        trials: runs of the study. elapsed_s: its real time.
-        study: what tells one study from another.
+        warnings: warnings of the runs, each after the names of the candidates.
+        trials: number of runs of the study. elapsed_s: its real time.
+        study: the data that distinguish one study from another.
     """
 
     outpace: str
@@ -137,7 +140,7 @@ class AdviceResult:
 
     def plain(self) -> dict[str, Any]:
         """Return the content of advice.json."""
-        # Numbers that JSON does not have are null.
+        # Numbers that JSON cannot represent become null.
         found: dict[str, Any] = json.loads(pydantic.TypeAdapter(AdviceResult).dump_json(self))
         found["target"] = {key: v for key, v in found["target"].items() if v is not None}
         return found

@@ -1,4 +1,4 @@
-"""The advice in words: sentences, the main thing first, and the table of the candidates."""
+"""The advice as text: sentences, the most important first, and the table of the candidates."""
 
 from __future__ import annotations
 
@@ -18,11 +18,12 @@ from outpace.report.words import (
 )
 from outpace.support.estimates import Estimate
 
-_COARSE: Final = 0.1  # of the time to the target: a gap between evaluations that is mentioned
+# share of the time to the target from which a gap between evaluations is mentioned
+_COARSE: Final = 0.1
 
 
 def gain(found: Estimate) -> str:
-    """Return a speed-up with its interval: `1.9× [1.70, 2.20]`; a dash: an end is not known."""
+    """Return a speed-up with its interval, as in `1.9× [1.70, 2.20]`; a dash is an unknown end."""
     if found.mean is None:
         return "not known"
     if found.low is None and found.high is None:
@@ -32,7 +33,7 @@ def gain(found: Estimate) -> str:
 
 
 def sentences(advice: AdviceResult) -> list[str]:
-    """Return what the advice says, the main thing first."""
+    """Return the advice in sentences, the most important first."""
     return [_main(advice), *_doubts(advice), *_one_run(advice), *_reasons(advice), *_more(advice)]
 
 
@@ -55,7 +56,7 @@ def _main(advice: AdviceResult) -> str:
 
 
 def _doubts(advice: AdviceResult) -> Iterator[str]:
-    """Say what is not sure, or not known."""
+    """Return sentences about uncertain and unknown results."""
     if advice.best != advice.name:
         over, low = gain(advice.best_speedup), advice.best_speedup.low
         why = f"less than the {percent(advice.min_gain, 0)} for which a change is recommended"
@@ -73,8 +74,8 @@ def _doubts(advice: AdviceResult) -> Iterator[str]:
         )
     if advice.at_edge:
         yield (
-            f"The learning rate of {listed(advice.at_edge)} is at an end of those that were tried: "
-            "configure it, and ask again."
+            f"The learning rate of {listed(advice.at_edge)} is at an end of the rates that were "
+            "tried: configure it, and ask again."
         )
     if advice.short is not None:
         yield (
@@ -98,7 +99,7 @@ def _doubts(advice: AdviceResult) -> Iterator[str]:
 
 
 def _one_run(advice: AdviceResult) -> Iterator[str]:
-    """Say how long one real run may take, and how much sooner than one of BSP it is."""
+    """Say how long one real run may take, and how much sooner it ends than a run of BSP."""
     one = advice.one_run
     if takes := interval(one.time_s, seconds):
         yield f"One real run takes {takes}, with 90 % probability."
@@ -120,7 +121,7 @@ def _reasons(advice: AdviceResult) -> Iterator[str]:
 
 
 def _more(advice: AdviceResult) -> Iterator[str]:
-    """Say how times are meant."""
+    """Return the paragraphs that say how times are meant."""
     if advice.evaluated_every_s is not None and advice.seeds:
         every = seconds(advice.evaluated_every_s)
         yield (

@@ -1,4 +1,4 @@
-"""Compares the workers and links of a recorded run, and charges their cost."""
+"""Compares the workers and links of a recorded run, and computes their costs."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from outpace.report.explaining.tables import (
     requests_of,
 )
 
-_LEAST_FACTOR: Final = 1.5  # of a link below which it is not named, and of a server
-_IGNORED: Final = 0.02  # of an iteration; what a server needs longer must be more
-_LEAST_SHARE: Final = 0.005  # of the run, that a link must cost
-_LEAST_S: Final = 0.1  # of a real run
+_LEAST_FACTOR: Final = 1.5  # factor of a link below which it is not named; the same for a server
+_IGNORED: Final = 0.02  # share of an iteration that the excess of a server must exceed
+_LEAST_SHARE: Final = 0.005  # share of the run that a link must cost
+_LEAST_S: Final = 0.1  # least length of a real run
 
 
 class Found(NamedTuple):
     """A worker, or its link, that is slower than the others.
 
     Args:
-        worker, server: As of a `Cause`.
-        delay: Seconds that it delayed each worker, shape (T, N).
+        worker, server: See `Cause`.
+        delay: Seconds by which it delayed each worker, shape (T, N).
         lost_s: Seconds by which the run was longer because of it.
     """
 
@@ -44,24 +44,24 @@ class Found(NamedTuple):
 
 
 def explained(folder: str | Path, most: int | None = None) -> Explanation:
-    """Return what slows a run, from its folder. Nothing is simulated, so there are no gains.
+    """Return the causes that slow a run, from its folder.
 
     Args:
-        most: Compare only so many iterations, the first ones. None: all.
+        most: Compare only this number of iterations, the first ones. None: all.
 
     Raises:
-        ConfigError: with one line, if the folder is not that of a run, has no times, or has fewer
-            than 8 iterations.
+        ConfigError: with one line, if the folder is not the folder of a run, has no times, or has
+            fewer than 8 iterations.
     """
     return examined(Path(folder), most).explanation
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Examined:
-    """An explanation, and what is behind it.
+    """An explanation, and the data behind it.
 
     Args:
-        delays: Of each cause, what it added to the time of each worker, in s, shape (T, N).
+        delays: For each cause, the time that it added to each worker, in s, shape (T, N).
     """
 
     explanation: Explanation
@@ -70,7 +70,7 @@ class Examined:
 
 
 def examined(folder: Path, most: int | None = None) -> Examined:
-    """Return what slows a run, as `explained`."""
+    """Return the causes that slow a run, like `explained`."""
     tables = read_tables(folder, most)
     requests, notes = _requests(tables)
     compared: list[Kind] = ["worker"] if tables.workers > 1 else []
@@ -105,7 +105,7 @@ def examined(folder: Path, most: int | None = None) -> Examined:
 
 
 def _requests(tables: Tables) -> tuple[RequestTimes | None, list[str]]:
-    """Return the times of requests that are compared, and what is not compared, in sentences."""
+    """Return the times of requests that are compared, and sentences about other requests."""
     notes, requests = [], None
     if tables.workers == 1:
         notes.append("the run has one worker, which cannot be compared with others")
@@ -131,8 +131,8 @@ def _requests(tables: Tables) -> tuple[RequestTimes | None, list[str]]:
 def _slow_servers(requests: RequestTimes | None, iteration_s: float) -> dict[int, str]:
     """Return the servers that handle requests slowly, each with a sentence about it.
 
-    Their requests wait for each other, in the same order again and again, so the links to them
-    cannot be judged.
+    The requests to a slow server wait for each other, repeatedly in the same order, so the links to
+    it cannot be judged.
     """
     if requests is None or requests.handling_s is None or len(requests.handling_s) < 2:
         return {}
@@ -148,7 +148,7 @@ def _slow_servers(requests: RequestTimes | None, iteration_s: float) -> dict[int
 
 
 def _workers(tables: Tables, requests: RequestTimes | None, busy: set[int]) -> list[Found]:
-    """Return the workers that compute slowly, and those with a slow link, with their cost."""
+    """Return the workers that compute slowly, and those with a slow link, with their costs."""
     slow = slow_units(tables.own)
     found = [
         Found("worker", worker, None, slow.of(worker), _column(slow.excess, worker))
@@ -171,9 +171,9 @@ def _workers(tables: Tables, requests: RequestTimes | None, busy: set[int]) -> l
 
 
 def _links(under_way: Floats, servers: Sequence[int]) -> list[Found]:
-    """Return the slow links of workers: to one of the servers, or to all if to several.
+    """Return the slow links of workers: to one server, or to all if they are slow to several.
 
-    A link is compared with those of the other workers to the same server, since messages of a
+    A link is compared with the links of the other workers to the same server, since messages of one
     worker to its servers may wait for each other.
     """
     each = {server: slow_units(under_way[server], _LEAST_FACTOR) for server in servers}
@@ -193,16 +193,16 @@ def _column(table: Floats, worker: int) -> Floats:
 
 
 def _charged(tables: Tables, excess: Floats, way: Floats) -> tuple[Floats, np.ndarray]:
-    """Return the seconds that each worker is charged for by round, shape (R, N), and the rounds.
+    """Return the seconds charged to each worker by round, shape (R, N), and the rounds.
 
     Args:
-        excess: What each worker needed longer than the others, shape (T, N).
-        way: How long its requests and answers were under way, shape (T, N).
+        excess: Seconds that each worker needed longer than the others, shape (T, N).
+        way: Seconds that its requests and answers were on the network, shape (T, N).
     """
     rounds = tables.rounds
     if rounds is not None:
         until = None
-        if tables.servers:  # a server may end an iteration without its slow workers
+        if tables.servers:  # a server may end an iteration without the slow workers
             spent = tables.ended - tables.started
             usual = np.where((excess <= 0) & ~np.isnan(spent), spent, np.inf).min(axis=1)
             until = np.where(np.isfinite(usual), usual, np.inf)
@@ -224,7 +224,7 @@ def _cause(tables: Tables, found: Found) -> Cause:
     begins, ends = tables.started[:, found.worker], tables.ended[:, found.worker]
     for period in found.periods:
         last = len(begins) - 1 if period.last is None else period.last
-        # Iterations whose times a killed process took along have those before and after instead.
+        # If a killed process has lost the times of iterations, the times before and after are used.
         start_s = np.fmin.reduce(begins[period.first : last + 1], axis=None)
         if np.isnan(start_s):
             start_s = np.fmax.reduce(ends[: period.first], axis=None, initial=0.0)

@@ -1,29 +1,32 @@
-"""Seconds that a run lost because of slow units.
+"""Computes the seconds that a run lost because of slow units.
 
-Where workers wait for each other, an iteration lasts until the last of them has arrived. Had the
-slow workers been as fast as the others, it would have lasted until
+If workers wait for each other, an iteration lasts until the last worker has arrived. If the slow
+workers had been as fast as the others, it would have lasted until
 
     b = max_w (a_w - e_w)
 
-with the arrival a_w of worker w, and the excess e_w: what it needed longer than the others; 0 for
-a worker that is not slow. The seconds that the iteration lost, max_w a_w - b, are divided among
-the workers that arrived after b as the cost of a runway is among the airplanes that need it: the
-part up to the first of these arrivals is shared by all of them, the part from there to
-the second one by the others, and so on (the Shapley value of the game; Littlechild and Owen, A
-simple expression for the Shapley value in a special case, Management Science 20, 1973).
+with the arrival a_w of worker w and its excess e_w: the seconds that it needed longer than the
+others; 0 for a worker that is not slow. The seconds that the iteration lost, max_w a_w - b, are
+divided among the workers that arrived after b like the cost of a runway among the airplanes that
+need it: the part up to the first of these arrivals is shared by all of these workers, the part from
+there to the second arrival by the others, and so on (the Shapley value of the airport game;
+Littlechild and Owen, A simple expression for the Shapley value in a special case, Management
+Science 20, 1973).
 
 For example, workers 0 and 1 arrive after 1.0 and 1.1 s, worker 2 after 1.3 s with an excess of
 0.3 s, and worker 3 after 1.6 s with 0.5 s. Then b = max(1.0, 1.1, 1.0, 1.1) = 1.1 s, and 0.5 s are
 lost: of the 0.2 s until 1.3 s worker 2 and 3 are charged 0.1 s each, and worker 3 the other 0.3 s.
 While they arrived, worker 0 waited for 0.6 s and worker 1 for 0.5 s.
 
-So the seconds of an iteration are never more than every worker that is not slow has waited in it.
+So the seconds charged in an iteration never exceed the time for which each worker that is not slow
+has waited in it.
 
-Elsewhere a slow worker delays others only if a server holds their pulls for it: of each hold by at
-most what the worker that ended it has needed longer since the hold before. If the run ended when
-all workers had done a number of iterations, it lost what its last worker was later than without its
-own excess and these holds. If it ended at a time, it lost the mean over its workers of both, which
-is time in which they computed nothing.
+If workers do not wait for each other, a slow worker delays others only if a server holds their
+pulls for it. The delay by a hold is at most the excess of the worker that ended the hold, since the
+previous hold. If the run ended when all workers had done a number of iterations, it lost the time
+by which its last worker was later than it would have been without its own excess and these holds.
+If the run ended at a given time, it lost the mean of both over its workers, because they computed
+nothing in this time.
 """
 
 from __future__ import annotations
@@ -43,8 +46,8 @@ class Holds(NamedTuple):
     Args:
         held: The worker that waited.
         ended_by: The worker whose push ended the wait.
-        end_s: When it ended, in s since the start of the run.
-        seconds: How long it was.
+        end_s: When the wait ended, in s since the start of the run.
+        seconds: Length of the wait.
     """
 
     held: Ints
@@ -57,9 +60,10 @@ def shared(arrivals: Floats, excess: Floats, until: Floats | None = None) -> Flo
     """Return the seconds that each unit is charged for, shape (T, N).
 
     Args:
-        arrivals: Times when each unit was done, in s, shape (T, N); NaN: it took no part.
+        arrivals: Times when each unit was done, in s, shape (T, N); NaN if it took no part.
         excess: Seconds that each unit needed longer than the others, shape (T, N).
-        until: End of the wait, though workers were missing, shape (T,). None: when all were there.
+        until: Time when each wait was ended before all units were done, shape (T,); None if no wait
+            was.
     """
     there = ~np.isnan(arrivals)
     late = np.where(there, arrivals, -np.inf)
@@ -72,7 +76,7 @@ def shared(arrivals: Floats, excess: Floats, until: Floats | None = None) -> Flo
     order = np.argsort(heights, axis=1, kind="stable")
     ordered = np.take_along_axis(heights, order, axis=1)
     steps = np.diff(ordered, axis=1, prepend=0.0)
-    sharing = np.arange(heights.shape[1], 0, -1)  # units at least as high
+    sharing = np.arange(heights.shape[1], 0, -1)  # number of units that are at least as high
     found = np.empty_like(heights)
     np.put_along_axis(found, order, np.cumsum(steps / sharing, axis=1), axis=1)
     return found
@@ -81,15 +85,16 @@ def shared(arrivals: Floats, excess: Floats, until: Floats | None = None) -> Flo
 def held_because_of(excess: Floats, computed: Floats, holds: Holds) -> tuple[Floats, Floats]:
     """Return the seconds that pulls were held because of slow workers.
 
-    A hold is charged to the worker that ended it, at its last iteration before: by what this worker
-    has needed longer than the others since the held worker's hold before, at most.
+    A hold is charged to the worker whose message ended it, at that worker's last iteration before.
+    The charge is at most the excess of that worker since the previous hold of the held worker.
 
     Args:
-        excess: Of the workers' run times, shape (T, N).
-        computed: When they were computed, in s, shape (T, N).
+        excess: Seconds that each worker needed longer than the others, shape (T, N).
+        computed: Times when the gradients were computed, in s, shape (T, N).
 
     Returns:
-        By iteration and worker that ended the hold, shape (T, N); by held worker, shape (N,).
+        The seconds by iteration and worker that ended the hold, shape (T, N), and by held worker,
+        shape (N,).
     """
     found, of_held = np.zeros_like(excess), np.zeros(excess.shape[1])
     for worker in np.unique(holds.ended_by).tolist():
@@ -110,10 +115,10 @@ def held_because_of(excess: Floats, computed: Floats, holds: Holds) -> tuple[Flo
 
 
 def at_the_end(ended: Floats, delayed: Floats) -> float:
-    """Return by how many seconds the last worker ended a run later.
+    """Return the seconds by which the last worker ended a run later.
 
     Args:
-        ended: When each worker was done, in s, shape (N,).
+        ended: Time when each worker was done, in s, shape (N,).
         delayed: Seconds by which each was delayed, shape (N,).
     """
     return float(ended.max() - (ended - delayed).max())

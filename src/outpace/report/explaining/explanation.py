@@ -8,7 +8,7 @@ from typing import Any, Final, Literal, TypeAlias
 from outpace.predict.slow import Pattern
 
 Kind: TypeAlias = Literal["worker", "link"]
-VERSION: Final = 1  # of the plain data
+VERSION: Final = 1  # version of the plain data
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +18,9 @@ class Period:
     Args:
         first: First iteration.
         last: Last iteration; None: slow until the end of the run.
-        start_s: Begin of the first iteration, in s since the start of the run.
-        end_s: End of the last one.
-        factor: Its time as a multiple of the others'.
+        start_s: Beginning of the first iteration, in s since the start of the run.
+        end_s: End of the last iteration.
+        factor: Time of these iterations as a multiple of the others' time.
     """
 
     first: int
@@ -36,9 +36,11 @@ class Cause:
 
     Args:
         worker: Number of the worker.
-        server: At the other end of the link; None for a worker, and for its link to all servers.
-        pattern: `steady`: one period until the end; `once`: one that ended; `bursts`: several.
-        factor: Of the periods, weighted by their iterations.
+        server: Server at the other end of the link; None for a worker, and for its link to all
+            servers.
+        pattern: `steady`: one period until the end; `once`: one period, which ended; `bursts`:
+            several periods.
+        factor: Factor of the periods, weighted by their iterations.
         lost_s: Seconds by which the run was longer because of it.
         share: `lost_s` as a share of the run's duration.
         named: Iteration after which it could be named.
@@ -56,7 +58,7 @@ class Cause:
 
     @property
     def name(self) -> str:
-        """Such as `worker 3`, or `link of worker 3 to server 0`."""
+        """Name of the cause, such as `worker 3`, or `link of worker 3 to server 0`."""
         if self.kind == "worker":
             return f"worker {self.worker}"
         to = "" if self.server is None else f" to server {self.server}"
@@ -68,10 +70,10 @@ class Gain:
     """The time of the run after a change, simulated with the run times that it recorded.
 
     Args:
-        change: In words, such as `worker 3 as fast as the others`.
-        cause: Name of the cause that is removed; empty: another change.
+        change: Text of the change, such as `worker 3 as fast as the others`.
+        cause: Name of the cause that the change removes; empty: another change.
         run_s: Seconds that the run would take for the same number of gradients.
-        saved_s: Seconds less than it took; negative: more.
+        saved_s: Seconds by which this is shorter than the recorded run; negative: longer.
     """
 
     change: str
@@ -82,7 +84,7 @@ class Gain:
 
 @dataclass(frozen=True, slots=True)
 class Faster:
-    """Workers that are faster than the others, where most workers are slow.
+    """Workers that are faster than the others, if most workers are slow.
 
     Args:
         workers: Their numbers; fewer than half of all.
@@ -102,14 +104,14 @@ class Explanation:
         clock: `wall` for a real run, `virtual` for a simulated one.
         time_s: Duration of the run on this clock.
         strategy: Kind of the strategy.
-        iterations: Iterations in which workers were compared.
-        waiting_s: Seconds that a worker waited for others, mean of the workers.
+        iterations: Number of iterations in which workers were compared.
+        waiting_s: Seconds that a worker waited for others, as a mean over the workers.
         causes: The most expensive first.
-        compared: Of `worker` and `link`, those that were compared with each other.
-        notes: Sentences about what was not compared, and why.
+        compared: `worker` and `link`, if they were compared.
+        notes: Sentences about comparisons that were not made, and the reasons.
         gains: Empty unless asked for.
-        faster: The fast workers, if most are slow: then the slow ones are no causes, since they
-            are what is usual.
+        faster: The fast workers, if most workers are slow: then the slow ones are no causes,
+            because they are usual.
     """
 
     run: str
@@ -128,7 +130,7 @@ class Explanation:
 
     @property
     def lost_s(self) -> float:
-        """Seconds of all causes together."""
+        """Seconds that all causes cost together."""
         return sum(cause.lost_s for cause in self.causes)
 
     def to_plain(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The tables of a run that an explanation is made from: by iteration and worker, and by server."""
+"""The tables of a run from which an explanation is made: by iteration, worker and server."""
 
 from __future__ import annotations
 
@@ -28,23 +28,23 @@ from outpace.record.timing import read_timing
 from outpace.report.explaining.charging import Floats, Holds, Ints
 from outpace.report.read.runs import kind_of, workers_in
 
-LEAST: Final = 8  # iterations
+LEAST: Final = 8  # least number of iterations
 _JOINING: Final = ("worker", "iteration", "version", "end_ns")
-_DIFFERENT: Final = 0.1  # of the steps of a script, among workers that end by themselves
-_BLOCKING: Final = 0.1  # most of the time in all-reduces in which workers compute
+_DIFFERENT: Final = 0.1  # share by which numbers of steps may differ, if a script ends by itself
+_BLOCKING: Final = 0.1  # largest share of the time in all-reduces in which workers compute
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Tables:
-    """Times of a run in s since its start, shapes (T, N); NaN where there is none.
+    """Times of a run in s since its start, shapes (T, N); NaN if there is none.
 
     Args:
-        own: Run times without waiting. Without servers also what a worker does after the last
-            result of the iteration before, such as the step of its optimizer, or before a
-            collective of its script: the others wait for all of it.
-        recorded: Iterations of the run.
-        rounds: First iterations of the rounds, at the end of which workers wait for each other,
-            shape (R,); None: they do not.
+        own: Run times without waiting. Without servers this includes the worker's work after the
+            last result of the previous iteration, such as the step of its optimizer, or before a
+            collective of its script, because the others wait for all of it.
+        recorded: Number of iterations of the run.
+        rounds: First iterations of the rounds at whose end workers wait for each other, shape (R,);
+            None: workers do not wait.
     """
 
     folder: Path
@@ -68,16 +68,16 @@ class Tables:
 
     @property
     def too_short(self) -> str:
-        """Why links of a real run cannot be judged; empty if they can."""
+        """Why links of a real run cannot be judged; empty if they can be judged."""
         return too_short(self.time_s, self.iteration_s) if self.is_real else ""
 
     @property
     def ends_with_iterations(self) -> bool:
-        """True if the run ended when every worker had done a number of iterations known before.
+        """True if the run ended when every worker had done a predetermined number of iterations.
 
-        A script that no `stop` ends takes the steps that it wants, however slow its worker is. The
-        numbers of steps may differ a little (a worker with fewer samples); where they differ by
-        more than a tenth, the workers are taken to have ended after a given time.
+        A script that is not ended by `stop` decides how many steps it takes, however slow its
+        worker is. The numbers of steps may differ a little (a worker with fewer samples). If they
+        differ by more than a tenth, the workers are assumed to have ended after a given time.
         """
         stop = self.config.get("stop")
         stop = stop if isinstance(stop, Mapping) else {}
@@ -109,8 +109,8 @@ class Tables:
         """Return the largest of the values at each place, shape (M, T, N); NaN: there is none.
 
         Args:
-            at: Server, iteration and worker of each value. Others than those of the run are left
-                out; a scheduler comes after the servers.
+            at: Server, iteration and worker of each value. Places outside of the run are left out;
+                a scheduler has a number after the servers.
         """
         found = np.full((self.servers, *self.started.shape), -np.inf)
         inside = ~np.isnan(values)
@@ -121,11 +121,11 @@ class Tables:
 
 
 def read_tables(folder: Path, most: int | None = None) -> Tables:
-    """Return the tables of a run, of the first `most` iterations.
+    """Return the tables of a run, with its first `most` iterations.
 
     Raises:
-        ConfigError: with one line, if the folder is not that of a run that has been recorded, or
-            the run is too short.
+        ConfigError: with one line, if the folder is not the folder of a recorded run, or the run is
+            too short.
     """
     if not folder.is_dir():
         raise ConfigError(f"{folder}: there is no such folder of a run")
@@ -190,8 +190,8 @@ def _between_joinings(
 ) -> tuple[Floats, Ints]:
     """Return each worker's own time before it joins the others, and the rounds.
 
-    The others wait for a worker at an all-reduce, and at a collective of the script's own. What it
-    does after the last result of an iteration they wait for in the next one.
+    The others wait for a worker at an all-reduce, and at a collective of its script. If it works
+    after the last result of an iteration, the others wait for this work in the next iteration.
     """
     shape = computed.shape
     last, joins = computed.copy(), np.zeros(len(computed), np.bool_)
@@ -214,10 +214,10 @@ class RequestTimes:
     """Durations of requests to servers, in s.
 
     Args:
-        under_way: The request and its answer on the network, without the time at the server, by
-            server, iteration and worker, shape (M, T, N); NaN: unknown. In a real run also what a
-            request lies in the socket of a server that is busy or stopped.
-        handling_s: That each server needs for a request, mean of all, shape (M,). None: the run did
+        under_way: Time of the request and its answer on the network, without the time at the
+            server, by server, iteration and worker, shape (M, T, N); NaN: unknown. In a real run
+            this includes the time in the socket of a server that is busy or stopped.
+        handling_s: Mean time that each server needs for a request, shape (M,). None: the run did
             not record it.
     """
 
@@ -226,10 +226,10 @@ class RequestTimes:
 
 
 def requests_of(tables: Tables) -> RequestTimes | None:
-    """Return what requests needed; None: the run did not record it.
+    """Return the durations of requests; None: the run did not record them.
 
-    Real runs have it in timing.parquet; of simulated ones the trace says when pushes arrived, and
-    an answer is taken to be under way as long as its push.
+    Real runs have them in timing.parquet. For simulated runs, the trace says when pushes arrived,
+    and an answer is assumed to take as long as its push.
     """
     if not tables.is_real:
         there = tables.by_server("push", "start_ns") - tables.computed
@@ -245,7 +245,7 @@ def requests_of(tables: Tables) -> RequestTimes | None:
 
 
 def pulls_held(tables: Tables) -> Holds:
-    """Return the holds that delayed a worker: of an iteration's pulls the one answered last."""
+    """Return the holds that delayed a worker; the pull answered last in each iteration counts."""
     end, begin, by = (
         tables.by_server("pull", column) for column in ("end_ns", "start_ns", "released_by")
     )

@@ -1,4 +1,4 @@
-"""An explanation in sentences, and the part of a report that says what slows the runs."""
+"""An explanation as sentences, and the section of a report that says what slows the runs."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from outpace.report.parts import Bullets, Section
 from outpace.report.read.runs import Run
 from outpace.report.words import SPACE, listed, number, percent, plural, seconds
 
-ALL_WORKERS: Final = "all workers as fast as the others"  # the change of a gain
-_MOST: Final = 5  # causes that get a sentence
-_MOST_OF_RUN: Final = 3  # sentences about each run, where there are several runs
-_PERIODS: Final = 3  # periods that are named
-_WORKERS: Final = 8  # workers of a group that are named
-_ITERATIONS: Final = 5_000  # that are compared for a report
+ALL_WORKERS: Final = "all workers as fast as the others"  # text of the change of a gain
+_MOST: Final = 5  # number of causes that get a sentence
+_MOST_OF_RUN: Final = 3  # number of sentences about each run, if there are several runs
+_PERIODS: Final = 3  # number of periods that are named
+_WORKERS: Final = 8  # number of workers of a group that are named
+_ITERATIONS: Final = 5_000  # number of iterations that are compared for a report
 _LEAD: Final = (
     "The run times of an iteration are compared with each other; what slows all workers at once is "
     "no cause. Seconds say how much longer the run was because of it. outpace explain, with this "
@@ -34,7 +34,7 @@ def section(runs: Sequence[Run]) -> Section | None:
         try:
             said = sentences(explained(run.trace.parent, _ITERATIONS))
         except ConfigError:
-            continue  # what is wrong with the file is said elsewhere
+            continue  # another part of the report says what is wrong with the file
         of_run = "" if len(runs) == 1 else f"{run.name}: "
         lines += [of_run + each for each in (said[:_MOST_OF_RUN] if of_run else said)]
     heading = "Who slows the run" if len(runs) == 1 else "Who slows the runs"
@@ -70,18 +70,18 @@ def sentences(found: Explanation) -> list[str]:
 
 
 def repair_of(cause: Cause) -> str:
-    """Return the change that is the repair of a cause."""
+    """Return the change that repairs a cause."""
     return f"{cause.name} as fast as the others"
 
 
 def gain_words(gain: Gain) -> str:
-    """Return such as `worker 3 as fast as the others: about 68.1 s, 12.4 s less`."""
+    """Return a text like `worker 3 as fast as the others: about 68.1 s, 12.4 s less`."""
     than = "less" if gain.saved_s >= 0 else "more"
     return f"{gain.change}: about {seconds(gain.run_s)}, {seconds(abs(gain.saved_s))} {than}"
 
 
 def _pattern(cause: Cause) -> str:
-    """Return such as `1.31 times as slow as the others in iterations 30 to 44 (1.8 to 4.2 s)`."""
+    """Return a text like `1.31 times as slow as the others in iterations 3 to 4 (1.8 to 4.2 s)`."""
     spans = []
     for each in cause.periods[:_PERIODS]:
         last = "the end" if each.last is None else each.last
@@ -92,7 +92,7 @@ def _pattern(cause: Cause) -> str:
 
 
 def _group(found: Explanation, numbers: Sequence[int], factor: float) -> str:
-    """Return such as `2 of 4 workers (0 and 1) are 1.30 times as slow as the others`."""
+    """Return a text like `2 of 4 workers (0 and 1) are 1.30 times as slow as the others`."""
     named = [str(each) for each in numbers[:_WORKERS]]
     if more := numbers[_WORKERS:]:
         named.append(f"{len(more)} more")
@@ -101,7 +101,7 @@ def _group(found: Explanation, numbers: Sequence[int], factor: float) -> str:
 
 
 def _repaired(found: Explanation, change: str) -> str:
-    """Return the end of a sentence about what the run would take after a repair."""
+    """Return the end of a sentence about the time of the run after a repair."""
     gain = next((gain for gain in found.gains if gain.change == change), None)
     if gain is None:
         return "."
@@ -109,7 +109,7 @@ def _repaired(found: Explanation, change: str) -> str:
 
 
 def _cost(found: Explanation, causes: Sequence[Cause]) -> str:
-    """Return such as `2.21 s of 9.31 s (24 %)`."""
+    """Return a text like `2.21 s of 9.31 s (24 %)`."""
     lost_s = sum(cause.lost_s for cause in causes)
     share = lost_s / found.time_s
     shown = percent(share, 0 if share >= 0.01 else 1)

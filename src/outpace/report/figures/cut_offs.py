@@ -20,7 +20,7 @@ from outpace.report.read.runs import Run
 from outpace.report.read.traces import Totals
 from outpace.report.words import label, listed, number, seconds
 
-_POINTS: Final = 1024  # maximum per line
+_POINTS: Final = 1024  # largest number of points per line
 _SAID: Final = 4  # largest number of runs that the note below the figure names
 
 
@@ -48,7 +48,7 @@ def cut_offs(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure | N
     traces = []
     for place, rows in closed.items():
         counts = rows["clock"]
-        width = -(-len(counts) // _POINTS)  # iterations of which a point is the mean
+        width = -(-len(counts) // _POINTS)  # number of iterations of which a point is the mean
         firsts = np.arange(0, len(counts), width)
         ys = np.add.reduceat(counts, firsts) / np.diff([*firsts, len(counts)])
         name, xs = label(runs[place].name), firsts.tolist()

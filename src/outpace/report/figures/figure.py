@@ -1,6 +1,6 @@
 """Parts that all figures share, and a figure with buttons that switch its views.
 
-Traces and layouts are plotly's objects, which refuse what plotly.js would not understand. Fonts
+Traces and layouts are plotly's objects, which refuse settings that plotly.js does not know. Fonts
 and the colours of grid and text are set by the page, for light and dark (report.js).
 """
 
@@ -16,17 +16,18 @@ import plotly.graph_objects as go
 
 Plot = dict[str, Any]  # plain data for plotly
 
-# The palette of Okabe and Ito, which colour-blind readers can tell apart, without yellow and black:
-# each is invisible on one of the two backgrounds. From the eighth run on, the dashes change.
+# The palette of Okabe and Ito, which colour-blind readers can distinguish, without yellow and
+# black, because each of these is invisible on one of the two backgrounds. From the eighth run on,
+# lines are dashed differently.
 _COLOURS: Final = ("#0072b2", "#e69f00", "#009e73", "#cc79a7", "#d55e00", "#56b4e9", "#8a8f98")
 _DASHES: Final = ("solid", "dash", "dot", "dashdot")
 
-INK: Final = "#7d8590"  # of lines that no run has; visible in light and dark
+INK: Final = "#7d8590"  # colour of lines that belong to no run; visible on both backgrounds
 
 # Activities of a worker. The colour of waiting stands out.
 PHASES: Final = {"compute": "#6b8fbf", "communicate": "#b9c6d8", "wait": "#e4572e"}
 
-_ALIKE: Final = 5  # largest value over smallest, up to which an axis is linear
+_ALIKE: Final = 5  # ratio of the largest to the smallest value up to which an axis is linear
 NO_TRACE: Final = "There is no readable trace with a finished iteration."
 
 
@@ -70,7 +71,7 @@ def line(name: str, x: Sequence[Any], y: Sequence[Any], place: int = 0, **style:
 def dots(
     name: str, x: Sequence[Any], y: Sequence[Any], hover: Sequence[str] | None, **marker: Any
 ) -> go.Scatter:
-    """Return marks, each with a text, if there are some, that is shown when the pointer is on it.
+    """Return marks with texts, if there are any, that appear when the pointer is on the mark.
 
     Args:
         marker: plotly's settings of the marks, such as `size` and `symbol`.
@@ -126,8 +127,8 @@ def axis_from_0(title: str, **more: Any) -> Plot:
 def log_axis(title: str, values: Iterable[float]) -> Plot:
     """Return a logarithmic axis for these positive values, on which all tick labels differ.
 
-    plotly's own labels between powers of ten have one digit only, or it leaves the powers out.
-    Values that are alike get a linear axis.
+    plotly's own labels between powers of ten have only one digit, or the powers are left out. If
+    the values are similar, the axis is linear.
     """
     known = [value for value in values if value > 0] or [1.0]
     if max(known) < _ALIKE * min(known):
@@ -183,8 +184,8 @@ class Figure:
         views: a view for every combination of options, one of each choice.
         choices: a label for each choice.
         height: height of the figure in pixels.
-        tall: keep the height on a phone.
-        instead: the text to show if there are no views.
+        tall: True: the height is also used on a phone.
+        instead: the text that is shown if there are no views.
     """
 
     kind: ClassVar = "figure"

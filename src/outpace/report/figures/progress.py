@@ -30,9 +30,9 @@ from outpace.report.read.traces import interruptions
 from outpace.report.target import ReportTarget
 from outpace.report.words import escaped, label
 
-_POINTS: Final = 1000  # per line
-_BAND_POINTS: Final = 300  # per mean over seeds
-_MARKS: Final = 100  # interruptions that are marked
+_POINTS: Final = 1000  # points per line
+_BAND_POINTS: Final = 300  # points per mean over seeds
+_MARKS: Final = 100  # number of interruptions that are marked
 _NO_CURVE: Final = (
     "Accuracy and loss were evaluated at most once: set evaluate.every_s, or call outpace.log in "
     "the script, to follow them."
@@ -111,7 +111,7 @@ def _drawn(run: Run, place: int, x: str, y: str) -> list[go.Scatter]:
 
 
 def _logs(run: Run, _: int, x: str, y: str) -> list[go.Scatter]:
-    """Return a line for each worker that has logged; the last one is that of the first worker."""
+    """Return a line for each worker that has logged, in descending order of workers."""
     found = [(worker, known_points(log, x, y)) for worker, log in run.logs.items()]
     return [
         _line(f"worker {worker}", place, _thin(xs), _thin(ys))

@@ -23,7 +23,7 @@ from outpace.report.read.runs import Floats, Run, clock, node_in
 from outpace.report.read.traces import Totals
 from outpace.report.words import escaped, label, on_node, seconds
 
-MOST: Final = 16  # workers shown
+MOST: Final = 16  # number of workers shown
 
 
 def split_of_runs(runs: Sequence[Run]) -> Figure:
@@ -87,7 +87,8 @@ def lane_labels(run: Run, workers: Sequence[int]) -> list[str]:
 def shown_workers(sums: Totals, wanted: Sequence[int] = ()) -> tuple[list[int], str]:
     """Return at most MOST workers, in order, and a sentence if others are not shown.
 
-    Those in `wanted` come first, then some that others waited for most, then low numbers.
+    Workers in `wanted` have priority, then some workers that others waited for most, then low
+    numbers.
     """
     workers = len(sums.iterations)
     waited_for = (-sums.ended_s).argsort(kind="stable")[: MOST // 2].tolist()

@@ -11,7 +11,7 @@ from outpace.report.figures.figure import Figure, axis, bars, colour, rounded, v
 from outpace.report.read.runs import Run
 from outpace.report.words import escaped, label, listed, percent
 
-_BINS: Final = 40  # maximum
+_BINS: Final = 40  # largest number of bars
 _WHAT: Final = (
     "Staleness: number of updates of the parameters after a gradient's worker read them and "
     "before the gradient was applied, counted per gradient and server."

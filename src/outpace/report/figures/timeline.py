@@ -1,8 +1,8 @@
 """Shows which worker waited for which other worker: a lane of activities for each worker.
 
 The number in a bar is the iteration. An arrow runs from the worker whose push ended a wait to the
-worker that had waited. If a scheduler closed the iterations, lines across all lanes show when it
-did, because the scheduler and not another worker ended the waits.
+worker that had waited. If a scheduler closed the iterations, lines across all lanes show when they
+were closed, because the scheduler and not another worker ended the waits.
 """
 
 from __future__ import annotations
@@ -33,10 +33,10 @@ from outpace.report.read.runs import Run, clock
 from outpace.report.read.traces import Totals, read_span
 from outpace.report.words import listed, percent, seconds
 
-_ITERATIONS: Final = 8  # iterations of mean length that fit into a span
-_MOST_ITERATIONS: Final = 1500  # drawn
-_CULPRITS: Final = 2  # workers named in words
-_NOTABLE: Final = 0.1  # share of the waiting that makes a worker worth naming
+_ITERATIONS: Final = 8  # number of iterations of mean length that fit into a span
+_MOST_ITERATIONS: Final = 1500  # number of bars and arrows that are drawn
+_CULPRITS: Final = 2  # number of workers that are named in the text
+_NOTABLE: Final = 0.1  # share of the waiting from which a worker is named
 _HALF: Final = 0.37  # half the height of a bar, in lanes
 _NUMBERS: Final = {
     "textposition": "inside",
@@ -74,7 +74,7 @@ def timeline(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure:
 def span_length(totals: Sequence[Totals]) -> int:
     """Return the length (ns) of the spans that are shown, the same for all runs.
 
-    It holds eight iterations of the slowest run, but at most forty of the fastest run.
+    A span contains eight iterations of the slowest run, but at most forty of the fastest run.
     """
     lengths = [sums.mean_iteration_s for sums in totals]
     span_s = min(_ITERATIONS * max(lengths), 5 * _ITERATIONS * min(lengths))
@@ -84,7 +84,7 @@ def span_length(totals: Sequence[Totals]) -> int:
 def span_around(start: int, end: int, length: int) -> tuple[int, int]:
     """Return a span of at least `length` ns that contains the time from start to end, near its end.
 
-    What happens in a short time afterwards is in the span, too.
+    The span also contains a short time afterwards.
     """
     length = max(length, round(1.5 * (end - start)))
     first = max(end - round(0.7 * length), 0)
@@ -103,7 +103,7 @@ def _view(run: Run, sums: Totals, length: int) -> FigureView:
     workers, selected = shown_workers(sums, wanted)
     lane = {worker: place for place, worker in enumerate(workers)}
     shown = iterations.filter(pc.field("worker").isin(workers)).slice(0, _MOST_ITERATIONS)
-    if len(closed):  # not the push of a worker ended the waits
+    if len(closed):  # the waits were not ended by the push of a worker
         nobody = pa.nulls(len(shown), pa.int64())
         shown = shown.drop_columns("released_by").append_column("released_by", nobody)
     traces = [*(_bars(shown, lane, phase) for phase in PHASES), *_arrows(shown, lane)]

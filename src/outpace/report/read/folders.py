@@ -1,4 +1,4 @@
-"""Finds the runs of a report in the folders that were named."""
+"""Finds the runs of a report in the given folders."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from outpace.support.regular_files import require_no_link
 def runs_in(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
     """Return the folders that are runs, and the runs inside the folders that are comparisons.
 
-    Each run is returned once, even if it is named several times. A run of a comparison whose
-    summary cannot be read is left out, with a line that says so.
+    Each run is returned once, even if it is named several times. If the summary of a run in a
+    comparison cannot be read, the run is left out, and a line says so.
 
     Raises:
-        ConfigError: if a folder holds no run.
+        ConfigError: if a folder contains no run.
     """
     runs: dict[Path, Path] = {}
     lines: list[str] = []
@@ -42,7 +42,7 @@ def runs_in(folders: Sequence[Path]) -> tuple[list[Path], list[str]]:
 
 
 def _inside(folder: Path) -> list[Path]:
-    """Return the runs inside this folder; none if it is a run itself or no folder."""
+    """Return the runs inside this folder; none if it is itself a run, or not a folder."""
     try:
         if (folder / SUMMARY).exists() or not folder.is_dir():
             return []

@@ -61,10 +61,11 @@ class Run:
 
     Attributes:
         metrics: the curve of the run, see `outpace.record.curves`; all columns are floats.
-        logs: what each worker of a script logged, if several did, of at most _MOST_LOGS workers.
+        logs: the log of each worker of a script, if several have logged; for at most _MOST_LOGS
+            workers.
         problems: a line for each file that could not be read; readers of the trace add lines.
         seeds: the runs with one seed each, if this is the mean of the runs of a variant.
-        compared: what the comparison says about the variant; nothing for a run with one seed.
+        compared: the results of the comparison for this variant; empty for a run with one seed.
     """
 
     name: str
@@ -93,7 +94,7 @@ class Run:
 
     @property
     def warnings(self) -> list[str]:
-        """The warnings of the run, or those of the runs of a variant, each text once."""
+        """The warnings of the run, or of all runs of a variant, each text once."""
         found = [run.summary.get("warnings") for run in self.seeds or (self,)]
         texts = [text for said in found if isinstance(said, list) for text in said]
         return list(dict.fromkeys(text for text in texts if isinstance(text, str)))
@@ -103,7 +104,7 @@ class Run:
         return number_or_none(_at(self.summary, *keys))
 
     def setting(self, *keys: str) -> Any:
-        """Return a value of the configuration, or None if it is not there."""
+        """Return a value of the configuration, or None if it does not exist."""
         return _at(self.config, *keys)
 
     def points(self, x: str, y: str) -> tuple[Floats, Floats]:
@@ -128,12 +129,12 @@ class Run:
 
     @property
     def kind(self) -> str:
-        """Kind of the strategy; the kinds if servers differ, empty if it is unknown."""
+        """Kind of the strategy, or all kinds if servers differ; empty if it is unknown."""
         return kind_of(self.setting("sync"))
 
     @property
     def real(self) -> bool:
-        """True if the run was on real processes."""
+        """True if it was a run on real processes."""
         return "wall_time_s" in self.summary
 
     @property
@@ -150,7 +151,7 @@ class Run:
 
 
 def _at(mapping: Any, *keys: str) -> Any:
-    """Return the value that the keys lead to through nested mappings; None if it is not there."""
+    """Return the value at these keys in nested mappings; None if it does not exist."""
     for key in keys:
         mapping = mapping.get(key) if isinstance(mapping, Mapping) else None
     return mapping
@@ -173,7 +174,7 @@ def kind_of(sync: Any) -> str:
 def workers_in(summary: Mapping[str, Any], config: Mapping[str, Any]) -> int | None:
     """Return how many workers a run had, by its summary or else its configuration.
 
-    None if neither says so, or the number is impossible.
+    None if neither has the number, or if the number is impossible.
     """
     counts = summary.get("iterations")
     workers = len(counts) if isinstance(counts, list) else config.get("workers")
@@ -181,7 +182,7 @@ def workers_in(summary: Mapping[str, Any], config: Mapping[str, Any]) -> int | N
 
 
 def node_in(summary: Mapping[str, Any], name: str) -> str:
-    """Return the node of a process by the summary of its run; empty if it does not say so."""
+    """Return the node of a process from the summary of its run; empty if it is not given."""
     return str(_at(summary, "nodes", name) or "")
 
 
@@ -198,14 +199,14 @@ def known_points(metrics: pa.Table, x: str, y: str) -> tuple[Floats, Floats]:
 
 
 def read_runs(folders: Sequence[Path]) -> list[Run]:
-    """Read the runs in these folders. Raises ConfigError if a folder is not that of a run."""
+    """Read the runs in these folders. Raises ConfigError if a folder is not the folder of a run."""
     if not folders:
         raise ConfigError("a report needs the folder of at least one run")
     return [read_run(folder, name) for folder, name in zip(folders, names_of(folders), strict=True)]
 
 
 def names_of(folders: Sequence[Path]) -> list[str]:
-    """Return the folders' names, with their parents' names where two are the same."""
+    """Return the folders' names, with the parents' names if two names are equal."""
     paths = [folder.resolve() for folder in folders]
     counts = Counter(path.name for path in paths)
     names: list[str] = []
@@ -217,7 +218,7 @@ def names_of(folders: Sequence[Path]) -> list[str]:
 
 
 def read_run(folder: Path, name: str) -> Run:
-    """Read the run in a folder. Raises ConfigError if the folder is not that of a run."""
+    """Read the run in a folder. Raises ConfigError if it is not the folder of a run."""
     summary = read_summary(folder, lenient=True)
     problems: list[str] = []
     try:
@@ -249,7 +250,7 @@ def _metrics(path: Path) -> tuple[pa.Table, dict[int, pa.Table]]:
 
 
 def _numbers(table: pa.Table) -> pa.Table:
-    """Return the columns of _METRICS; a column that is missing, or a value not finite, is null."""
+    """Return the columns of _METRICS; null for missing columns and values that are not finite."""
     columns = []
     for name in _METRICS.names:
         column = pa.nulls(len(table), pa.float64())
@@ -269,14 +270,14 @@ def seed_of(folder: Path) -> int:
 def read_variants(folders: Sequence[Path], compared: Sequence[VariantResult] = ()) -> list[Run]:
     """Return the mean of the runs of each variant, in the order of comparison.json.
 
-    Only runs that ended count. Empty if the folders are not the runs of one comparison over
-    several seeds, at least one for each variant in its comparison.json.
+    Only runs that ended count. The result is empty if the folders are not the runs of one
+    comparison over several seeds, with at least one run for each variant in its comparison.json.
 
     Args:
-        compared: the content of comparison.json, if it is known; empty: it is read.
+        compared: the content of comparison.json, if it is known; empty: the file is read.
 
     Raises:
-        ConfigError: if a folder is not that of a run.
+        ConfigError: if a folder is not the folder of a run.
     """
     paths = sorted({folder.resolve() for folder in folders}, key=seed_of)
     places = {path.parent.parent for path in paths}
@@ -318,7 +319,7 @@ def _mean_run(compared: VariantResult, runs: Sequence[Run], file: Path) -> Run:
 
 
 def _mean(values: Sequence[Any]) -> Any:
-    """Return the mean of numbers, key by key and item by item; the first of other values."""
+    """Return the mean of numbers, key by key and item by item; of other values, the first one."""
     if all(isinstance(value, Mapping) for value in values):
         keys = dict.fromkeys(key for value in values for key in value)
         return {key: _mean([value[key] for value in values if key in value]) for key in keys}

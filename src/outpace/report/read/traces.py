@@ -1,4 +1,4 @@
-"""What a report takes from the trace of a run: sums by worker, a span of time, interruptions."""
+"""Reads the trace of a run for a report: sums by worker, a span of time, interruptions."""
 
 from __future__ import annotations
 
@@ -27,16 +27,16 @@ _INTERRUPTION: Final = (
 )
 _TIMES: Final = ("start_ns", "computed_ns", "end_ns", "held_ns")
 _EVENT: Final = pc.field("event")
-_WAIT: Final = ["worker", "shard", "iteration"]  # which iteration a pull belongs to
+_WAIT: Final = ["worker", "shard", "iteration"]  # the iteration to which a pull belongs
 
 
 class Wait(NamedTuple):
-    """A worker waited in an iteration, the last of its time before the iteration ended."""
+    """A wait of a worker in an iteration: the last one before the iteration ended."""
 
     worker: int
     iteration: int
     held_ns: int
-    end_ns: int  # end of the iteration
+    end_ns: int  # time of the end of the iteration
 
 
 @dataclass(frozen=True)
@@ -47,9 +47,9 @@ class Totals:
     compute_s: Floats
     communicate_s: Floats
     wait_s: Floats
-    ended_s: Floats  # time that other workers waited, at any server, for this worker's push
+    ended_s: Floats  # time that other workers waited for this worker's push, at any server
     longest: Wait | None
-    closed: Columns  # iterations that a scheduler closed; clock: the gradients that counted
+    closed: Columns  # iterations that a scheduler closed; clock: number of gradients that counted
 
     @property
     def mean_iteration_s(self) -> float:
@@ -61,7 +61,8 @@ class Totals:
 def totals_of(run: Run) -> Totals | None:
     """Return the sums over a run's trace; None if it has no iteration.
 
-    None, too, with a line in `problems`, if the trace cannot be read or contradicts itself.
+    Also returns None, and adds a line to `problems`, if the trace cannot be read or contradicts
+    itself.
     """
     workers = workers_in(run.summary, run.config)
     try:
@@ -100,7 +101,7 @@ def read_totals(path: Path, workers: int) -> Totals | None:
     require_order(closed)
 
     def sums_s(workers_of: Any, spans_ns: Any) -> Any:
-        return np.bincount(workers_of, spans_ns, workers) * 1e-9  # whole ns add up exactly
+        return np.bincount(workers_of, spans_ns, workers) * 1e-9  # integers (ns) add up exactly
 
     return Totals(
         np.bincount(worker, minlength=workers),
@@ -125,13 +126,13 @@ def require_order(rows: pa.Table) -> None:
 
 
 def read_span(path: Path, low: int, high: int) -> tuple[pa.Table, pa.Table]:
-    """Return the iterations in a span of time (ns), see `read_iterations`, and those closed in it.
+    """Return the iterations in a span of time (ns), and the iterations closed in it.
 
     Raises:
         Unreadable: if the file is missing or damaged.
     """
     ends, starts = pc.field("end_ns"), pc.field("start_ns")
-    # The wait of an iteration that reaches into the span may lie before the span.
+    # The wait of an iteration that overlaps with the span may be before the span.
     iterations = read_iterations(path, (ends > 2 * low - high) & (starts < high))
     closed = (_EVENT == "cut-off") & (ends > low) & (starts < high)
     return iterations.filter(ends > low), read_rows(path, ("end_ns", "clock"), closed)
@@ -140,14 +141,14 @@ def read_span(path: Path, low: int, high: int) -> tuple[pa.Table, pa.Table]:
 def read_iterations(path: Path, chosen: pc.Expression | None = None) -> pa.Table:
     """Return the iterations of a trace in the order of their starts, each with its wait.
 
-    The wait is from `since_ns` to `until_ns`, which are equal if there was none. `pull_ns` is when
-    a push of the worker `released_by` ended it, null if no push did. On a server whose clock
-    differs the wait has its length, and stays inside the iteration. Without servers the wait comes
-    before the communication.
+    The wait is from `since_ns` to `until_ns`, which are equal if there was none. `pull_ns` is the
+    time when a push of the worker `released_by` ended the wait; null if no push ended it. If the
+    server's clock differs, the wait keeps its length and is moved into the iteration. Without
+    servers the wait comes before the communication.
 
     Args:
-        path: of the trace.
-        chosen: of the rows of the trace; None: all.
+        path: path of the trace.
+        chosen: condition for the rows of the trace; None: all rows.
 
     Raises:
         Unreadable: if the file is missing or damaged, or an iteration ends before it begins.
@@ -157,7 +158,7 @@ def read_iterations(path: Path, chosen: pc.Expression | None = None) -> pa.Table
     if chosen is not None:
         of_pulls, of_iterations = of_pulls & chosen, of_iterations & chosen
     pulls = read_rows(path, (*_WAIT, "end_ns", "released_by"), of_pulls)
-    # One row for each iteration: processes that began again may have pulled twice.
+    # Only one row for each iteration, because processes that began again may have pulled twice.
     ended = pulls.group_by(_WAIT).aggregate([("end_ns", "max"), ("released_by", "max")])
     ended = ended.rename_columns([*_WAIT, "pull_ns", "released_by"])
     iterations = read_rows(path, (*_WAIT, *_TIMES), of_iterations)
@@ -174,15 +175,16 @@ def read_iterations(path: Path, chosen: pc.Expression | None = None) -> pa.Table
 
 
 class Interruption(NamedTuple):
-    """A process was lost.
+    """The loss of a process.
 
     Attributes:
-        who: such as worker 2; empty: the run was ended and resumed.
-        at_s: time of the run.
-        away_s: until its successor began; None if it has none.
-        repeated_s: time of the run whose work was repeated.
-        checkpoint: from which all processes began again; None if a worker was replaced alone.
-        anew: scripts that began anew then, because they keep nothing.
+        who: the process, such as worker 2; empty: the run was ended and resumed.
+        at_s: time of the run, in s.
+        away_s: seconds until its successor began; None if it has none.
+        repeated_s: seconds of the run whose work was repeated.
+        checkpoint: checkpoint from which all processes began again; None if a worker was replaced
+            alone.
+        anew: number of scripts that then began from their start, because they keep no state.
     """
 
     who: str
@@ -196,13 +198,13 @@ class Interruption(NamedTuple):
 def interruptions(run: Run) -> list[Interruption]:
     """Return the interruptions of a run, in the order of time; [] if it had none."""
     known = (run.number("restarts"), run.number("updates_lost"), run.summary.get("resumed_from"))
-    # Of a worker that was lost for good only the trace says so, and faults of a simulation.
+    # Only the trace has the workers that were lost for good, and the faults of a simulation.
     if not (any(known) or run.real or run.number("faults", "worker_losses")):
         return []
     try:
         rows = read_rows(run.trace, _INTERRUPTION, _EVENT.isin(["restart", "loss"]))
     except Unreadable:
-        return []  # the report says elsewhere that the trace cannot be read
+        return []  # another part of the report says that the trace cannot be read
     found = [_interruption(row) for row in rows.to_pylist()]
     return sorted(found, key=lambda each: each.at_s)
 

@@ -22,8 +22,9 @@ from outpace.report.figures.figure import (
 from outpace.report.sweeps.result import Candidate, Dimension, SweepResult, shown
 from outpace.report.words import escaped
 
-_WIDE: Final = 8  # largest time over smallest: from here on the axis is logarithmic
-_LOOKS: Final[dict[str, tuple[str, str]]] = {  # symbol and colour by status; the last is on top
+_WIDE: Final = 8  # ratio of the largest to the smallest time from which the axis is logarithmic
+# symbol and colour by status; the last status is drawn on top
+_LOOKS: Final[dict[str, tuple[str, str]]] = {
     "pruned": ("arrow-up-open", "#8a8f98"),
     "too-slow": ("arrow-up-open", colour(1)),
     "missed": ("arrow-up", colour(4)),
@@ -35,7 +36,7 @@ _LOOKS: Final[dict[str, tuple[str, str]]] = {  # symbol and colour by status; th
 def slices(data: SweepResult) -> Figure:
     """Return the figure `figure-slices`: the objective against each key.
 
-    Candidates without a value are where they were ended.
+    Candidates without a value are drawn at the time when they were ended.
     """
     heights = {each.number: _height(data, each) for each in data.candidates}
     known = {number: height for number, height in heights.items() if height is not None}
@@ -79,7 +80,7 @@ def _marks(
 
 
 def _height(data: SweepResult, each: Candidate) -> float | None:
-    """Return where a candidate is drawn: at its value, or at the point at which it was ended."""
+    """Return where a candidate is drawn: at its value, or at the time when it was ended."""
     value = each.value
     if value is None and data.objective.is_time:
         value = each.ended_at_s

@@ -16,14 +16,15 @@ from outpace.report.words import interval, listed, number, plural, seconds, targ
 from outpace.support.estimates import Estimate, TimeTo, difference_of, ratio_of
 from outpace.support.regular_files import read_text
 
-_NEAR: Final = 0.05  # of a range: a best value so near to its end asks for a wider range
+# share of a range: if the best value is this near to its end, a wider range is suggested
+_NEAR: Final = 0.05
 _MEANINGS: Final = (
     "Too slow: the mean of its times was already larger than the best time to the target. Pruned: "
     "worse than three quarters of the others at the same virtual time. Missed: a run ended without "
     "the target. Failed: a run ended with an error. Invalid: the values make no configuration."
 )
 _SLICES: Final = (
-    "Each candidate against one of its values; the other values differ, too. A candidate without a "
+    "Each candidate against one of its values; the other values also differ. A candidate without a "
     "value is an arrow at the point at which it was ended: it had not reached the target, and "
     "would have taken longer."
 )
@@ -33,7 +34,7 @@ def write_sweep_page(data: SweepResult, path: Path, best: Path | None) -> None:
     """Write the page to `path`.
 
     Args:
-        data: what the sweep has found.
+        data: the result of the sweep.
         best: the file with the best configuration; None, or absent, if there is none.
 
     Raises:
@@ -65,7 +66,7 @@ def write_sweep_page(data: SweepResult, path: Path, best: Path | None) -> None:
 
 
 def findings(data: SweepResult) -> list[str]:
-    """Return what the sweep has found in sentences, the most important one first."""
+    """Return the findings of the sweep in sentences, the most important first."""
     counts: dict[str, int] = {}
     for each in data.candidates:
         counts[each.status] = counts.get(each.status, 0) + 1
@@ -129,7 +130,7 @@ def _alike(data: SweepResult, best: Candidate) -> Iterator[str]:
 def _apart(data: SweepResult, each: Candidate, best: Candidate) -> bool:
     """True if an interval over the seeds says that a candidate is worse than the best one.
 
-    With one seed, if its value is another one.
+    With one seed, it is True if the values differ.
     """
     if len(data.seeds) < 2:
         return each.value != best.value

@@ -1,4 +1,4 @@
-"""The result of a sweep, of which terminal, page and `sweep.json` are made."""
+"""The result of a sweep, from which terminal, page and `sweep.json` are made."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from outpace.support.yaml_files import in_one_line
 _MAPPING: Final = re.compile(r"\{kind: ([\w-]+)((?:, \w+: [\w.-]+)*)\}")
 
 Status: TypeAlias = Literal[
-    "complete",  # all seeds ended, and reached the target if there is one
-    "pruned",  # worse than three quarters of the others at the same virtual time
-    "too-slow",  # would need more virtual time than the best one needed
+    "complete",  # the runs of all seeds ended, and reached the target if there is one
+    "pruned",  # the candidate was worse than three quarters of the others at the same virtual time
+    "too-slow",  # the candidate would need more virtual time than the best one
     "missed",  # a run ended without the target
     "failed",  # a run failed: it diverged, for example
     "invalid",  # the values do not make a configuration
-    "interrupted",  # by Ctrl-C or the end of the budget
+    "interrupted",  # ended by Ctrl-C or at the end of the budget
 ]
 
 
@@ -35,7 +35,7 @@ class Objective:
         kind: `time-to-target`: virtual time until an evaluation reaches the target, in s;
             `accuracy` or `train_loss`: at the end of the run; `time`: virtual time of the run, in
             s, for the task `timing`.
-        target: of `time-to-target`.
+        target: target of `time-to-target`.
     """
 
     kind: Literal["time-to-target", "accuracy", "train_loss", "time"]
@@ -43,7 +43,7 @@ class Objective:
 
     @property
     def quantity(self) -> Literal["accuracy", "train_loss"] | None:
-        """What the target is about, or what is compared; None for `time`."""
+        """The quantity of the target, or the quantity that is compared; None for `time`."""
         if self.target is not None:
             return self.target.column
         return self.kind if self.kind in ("accuracy", "train_loss") else None
@@ -58,7 +58,7 @@ class Objective:
 
     @property
     def words(self) -> str:
-        """The objective in words, such as `virtual time to 95 % accuracy`."""
+        """The objective as text, such as `virtual time to 95 % accuracy`."""
         if self.target is not None and self.target.accuracy is not None:
             return f"virtual time to {100 * self.target.accuracy:.4g} % accuracy (s)"
         if self.target is not None:
@@ -67,7 +67,7 @@ class Objective:
         return words.get(self.kind, "virtual time of the run (s)")
 
     def show(self, value: float) -> str:
-        """Return a value of the objective in words."""
+        """Return a value of the objective as text."""
         if self.is_time:
             return seconds(value)
         return percent(value) if self.maximized else number(value)
@@ -79,7 +79,7 @@ class Dimension:
 
     Attributes:
         law: `log`, `uniform` or `int`; empty for a list.
-        values: of a list; the two ends of a range.
+        values: values of a list, or the two ends of a range.
     """
 
     key: str
@@ -97,8 +97,8 @@ class SeedRun:
 
     Attributes:
         time_s: virtual time until the target; without it, until the end of the run.
-        reached: the target; False if there is none.
-        accuracy, train_loss: the last values that are known.
+        reached: True if the run reached the target; False if there is none.
+        accuracy, train_loss: the last known values.
     """
 
     seed: int
@@ -113,12 +113,12 @@ class Candidate:
     """A candidate that has ended.
 
     Attributes:
-        number: from 0, in the order in which candidates began.
-        values: by key.
+        number: number of the candidate, from 0, in the order in which candidates began.
+        values: values of the keys, by key.
         value: the mean of the objective over the seeds; None unless the status is complete.
         low, high: the 95 % interval of the mean; None with one seed.
         ended_at_s: mean virtual time of its runs when they reached the target or ended.
-        error: why a run failed, or the values make no configuration.
+        error: why a run failed, or why the values do not make a configuration.
         runs: one for each seed that was begun.
     """
 
@@ -133,7 +133,7 @@ class Candidate:
     runs: tuple[SeedRun, ...] = ()
 
     def reached(self, objective: Objective) -> float | None:
-        """Return the last value of the objective's quantity in the first run, if it is finite."""
+        """The last value of the objective's quantity in the first run; None if it is not finite."""
         if objective.quantity is None or not self.runs:
             return None
         value: float | None = getattr(self.runs[0], objective.quantity)
@@ -148,18 +148,18 @@ class Candidate:
 
 @dataclass(frozen=True)
 class SweepResult:
-    """What a sweep has found.
+    """The result of a sweep.
 
     Attributes:
-        source: names the configuration.
+        source: name of the configuration.
         status: `complete`; `budget`, if it was spent before all candidates were tried; or
             `interrupted`.
-        objective: what was looked for.
+        objective: the value by which candidates were compared.
         space: the keys and their values.
-        method: how candidates were chosen and ended, in words.
-        seeds: of the runs of each candidate.
-        candidates: those that have ended, by number.
-        wall_s: seconds that the sweep took, with earlier sessions.
+        method: text that says how candidates were chosen and when they were ended early.
+        seeds: seeds of the runs of each candidate.
+        candidates: candidates that have ended, by number.
+        wall_s: seconds that the sweep took, including earlier sessions.
     """
 
     source: str

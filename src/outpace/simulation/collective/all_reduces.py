@@ -1,8 +1,8 @@
 """All-reduces in virtual time: which workers wait for which, and the results.
 
 An all-reduce begins when all workers that have not left have joined it; each worker has the result
-when its messages have arrived (`routes`). The sum is made in the order of workers, when its value
-is read.
+when its messages have arrived (`routes`). The sum is computed in the order of workers, when its
+value is read.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from outpace.sync.peers.context import Reduced
 
 
 class SimulatedAllReduces:
-    """The all-reduces of a run: the n-th that a worker joins is the n-th of all workers.
+    """The all-reduces of a run: the n-th all-reduce of a worker is the n-th of all workers.
 
     `new_sum` makes an empty sum; `ended` is called when a worker has its result. The last `exact`
     elements of a value are not rounded. `first` is the number of the first all-reduce.
@@ -43,15 +43,15 @@ class SimulatedAllReduces:
         self._wire: Wire = wire
         self._new_sum = new_sum if wire == "full" else lambda: RoundedSum(new_sum(), exact)
         self._ended = ended
-        self.live = set(range(workers))  # that have not left
+        self.live = set(range(workers))  # workers that have not left
         self._joined = [first] * workers  # number of all-reduces, by worker
-        self._joining: dict[int, _AllReduce] = {}  # by number; not begun
+        self._joining: dict[int, _AllReduce] = {}  # all-reduces that have not begun, by number
         self.ended = first  # number of all-reduces whose result a worker has
 
     def join(self, worker: int, value: Block | None, weight: int) -> SimulatedReduction:
         """Let a worker join its next all-reduce; return its part.
 
-        value: None: it has none.
+        value: None: the worker has no value.
         """
         number = self._joined[worker]
         self._joined[worker] += 1
@@ -67,7 +67,7 @@ class SimulatedAllReduces:
         return part
 
     def leave(self, worker: int) -> None:
-        """Wait no longer for this worker."""
+        """Do not wait for this worker any more."""
         self.live.discard(worker)
         for whole in list(self._joining.values()):
             self._begin_if_complete(whole)
@@ -90,7 +90,7 @@ class SimulatedAllReduces:
 
 
 class _AllReduce:
-    """An all-reduce; `parts` by worker."""
+    """An all-reduce. parts: the part of each worker, by its number."""
 
     def __init__(self, number: int, new_sum: Callable[[], BlockSum]) -> None:
         self.number, self._new_sum = number, new_sum
@@ -98,7 +98,7 @@ class _AllReduce:
         self._reduced: Reduced | None = None
 
     def reduced(self) -> Reduced:
-        """Return the result, made once. Raises the errors of computing a gradient."""
+        """Return the result, computed once. Raises the errors of computing a gradient."""
         if self._reduced is None:
             total = self._new_sum()
             weight = 0
@@ -122,8 +122,8 @@ class SimulatedReduction(PendingReduction):
 
     @property
     def done(self) -> bool:
-        # An all-reduce of zero duration counts as done only after the instant in which it starts,
-        # so the order of simultaneous events cannot matter.
+        # An all-reduce of zero duration counts as done only after all events at its start time, so
+        # the order of simultaneous events cannot matter.
         return self.arrived.done and self._kernel.now > self.began
 
     async def result(self) -> Reduced:

@@ -1,10 +1,10 @@
-"""Averages of two workers in virtual time. A worker takes part in one at a time.
+"""Averages of two workers in virtual time. A worker is in at most one average at a time.
 
-Each is atomic: at the moment at which both have the other's parameters, both continue from the mean
-of the parameters that they have then.
+Each average is atomic: when both workers have the other's parameters, both continue from the mean
+of the parameters that they have at that time.
 
-Workers that take a step at the same instant take it before an average of that instant starts. So
-workers in lockstep average parameters of the same iteration, also where messages take no time.
+A step comes before an average that starts at the same time. So workers in lockstep average
+parameters of the same iteration, even if messages take no time.
 """
 
 from __future__ import annotations
@@ -34,21 +34,21 @@ class SimulatedExchanges:
     ) -> None:
         self._kernel, self._route, self._size_bytes = kernel, route, size_bytes
         self._pairing, self._average, self._ended = pairing, average, ended
-        self._sought: dict[int, PendingExchange] = {}  # by the worker that waits for it
-        self._is_to_start = False  # at the end of this instant
+        self._sought: dict[int, PendingExchange] = {}  # averages, by the worker that waits for it
+        self._is_to_start = False  # after all other events of the present time
 
     @property
     def count(self) -> int:
-        """Averages that have started since the run began."""
+        """Number of averages that have started since the run began."""
         return self._pairing.count
 
     def begin(self, worker: int, iteration: int) -> PendingExchange:
         """Let a worker ask for an average, which starts when both are free.
 
-        Steps of this instant come first.
+        Steps at the present time come first.
         """
         kernel = self._kernel
-        arrived = Future[None](kernel, f"the average beside iteration {iteration}")
+        arrived = Future[None](kernel, f"the average during iteration {iteration}")
         pair = self._sought[worker] = PendingExchange(kernel.now, arrived, iteration)
         if not self._pairing.ask(worker, iteration):
             self._end_alone(worker)
@@ -58,13 +58,13 @@ class SimulatedExchanges:
         return pair
 
     def leave(self, worker: int) -> None:
-        """Let others average with this worker no more; one that it has asked for still comes."""
+        """Start no new average with this worker, except one that it has asked for."""
         for seeker in self._pairing.leave(worker):
             self._end_alone(seeker)
         self._start()
 
     def abandon(self) -> None:
-        """Start no more averages: all workers begin again."""
+        """Start no more averages, because all workers begin again."""
         self._pairing.waiting.clear()
 
     def _end_alone(self, seeker: int) -> None:

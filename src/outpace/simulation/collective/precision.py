@@ -1,9 +1,9 @@
-"""The precision in which values travel where workers average: that of the parameters, or bfloat16.
+"""The precision of the values that workers average: the parameters' own, or bfloat16.
 
 A number in bfloat16 (a float32 without its lower 16 bits) takes two bytes. The value of each worker
-is rounded, the sum is made in the precision of the parameters, and rounded once more on its way
-back. A real all-reduce adds in bfloat16 and so rounds at every hop: the error computed here is the
-least that it can have.
+is rounded, the sum is computed in the precision of the parameters, and the result is rounded once
+more. A real all-reduce adds in bfloat16 and so rounds at every hop: the error computed here is a
+lower bound of its error.
 """
 
 from __future__ import annotations
@@ -16,19 +16,19 @@ from outpace.blocks.block import Block, Phantom, Value, parts
 from outpace.blocks.sums import BlockSum
 from outpace.sync import Wire
 
-_BYTES: Final = 2  # of a number in bfloat16
+_BYTES: Final = 2  # bytes of a number in bfloat16
 
 
 def rounded(value: Value, exact: int = 0) -> Value:
-    """Round each number in place to the nearest in bfloat16, ties to even; return the value.
+    """Round each number in place to the nearest bfloat16, ties to even; return the value.
 
-    The dtype stays. A float64 is rounded to float32 first.
+    The dtype does not change. A float64 is rounded to float32 first.
 
     Args:
         exact: number of elements at the end that are not rounded.
     """
     pieces = parts(value)
-    left = sum(part.numel() for part in pieces) - exact  # to be rounded, from this part on
+    left = sum(part.numel() for part in pieces) - exact  # round the elements from this part on
     for part in pieces:
         changed = part[: max(0, left)]
         changed.copy_(changed.to(torch.bfloat16))
@@ -44,7 +44,7 @@ def bytes_on_the_wire(block: Block, wire: Wire) -> int:
 
 
 class RoundedSum(BlockSum):
-    """A sum of values that travel in bfloat16. The mean, a quotient, is not rounded again.
+    """A sum of values that are sent in bfloat16. The mean, a quotient, is not rounded again.
 
     Args:
         full: adds the values up.

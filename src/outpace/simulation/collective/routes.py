@@ -1,10 +1,10 @@
 """Routes of the messages of an average in virtual time.
 
-With `serialised` contention a worker sends one message and receives one at a time, so rounds
-follow each other and each takes as long as its slowest message: `Formula` computes that. With
-`fair` contention connections are shared, and `Messages` sends the messages; so it does with either
-contention where several averages share the connection of a machine with several workers. But
-all-reduces with a cost of their own (`network.all_reduce`) follow `Formula`.
+With `serialised` contention a worker sends one message and receives one at a time, so rounds follow
+each other, and each takes as long as its slowest message. `Formula` computes these times. With
+`fair` contention connections are shared, and `Messages` sends the messages. With either contention,
+`Messages` is also used if several averages can share the connection of a machine with several
+workers. All-reduces with a separate cost (`network.all_reduce`) always use `Formula`.
 """
 
 from __future__ import annotations
@@ -21,12 +21,12 @@ from outpace.simulation.network.links import Node
 from outpace.simulation.network.network import Network
 from outpace.sync.messages import worker_name
 
-_Turn: TypeAlias = tuple[list[int], int]  # receivers of a member; number of its senders
-Finished: TypeAlias = Callable[[int], None]  # a worker has the result
+_Turn: TypeAlias = tuple[list[int], int]  # receivers of a member, and the number of its senders
+Finished: TypeAlias = Callable[[int], None]  # called when a worker has the result
 
 
 class Chunk(Future[None]):
-    """A message with a part of the value: done when the receiver has it."""
+    """A message with a part of the value. It is done when the receiver has it."""
 
     __slots__ = ("nbytes",)
     is_counted: ClassVar[bool] = True
@@ -45,7 +45,7 @@ class Formula:
         self._under_way: set[_Average] = set()
 
     def end(self) -> None:
-        """Forget what is under way."""
+        """Forget the averages that are running."""
         self._under_way.clear()
 
     def begin(
@@ -69,7 +69,7 @@ class Formula:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Average:
-    """An average under way."""
+    """A running average."""
 
     members: Sequence[int]
     finished: Finished

@@ -1,7 +1,7 @@
 """The results of collectives of torch.distributed, computed in one place.
 
-Sums and products are made in the order of ranks, in the dtype of the tensors. With two ranks a sum
-is therefore bitwise that of Gloo; with more, a library adds in another order.
+Sums and products are made in the order of ranks, in the dtype of the tensors. So with two ranks a
+sum is bitwise equal to Gloo's; with more ranks, a library adds in another order.
 """
 
 from __future__ import annotations
@@ -30,15 +30,15 @@ _IN_PLACE: Final[dict[str, Callable[[torch.Tensor, torch.Tensor], object]]] = {
 def results_of(
     kind: str, op: str, root: int, values: Sequence[Flat], parts: Sequence[Sequence[int]]
 ) -> list[Flat | None]:
-    """Return what each rank has at the end of a collective; None: what it had before.
+    """Return the values of each rank after a collective; None: the values do not change.
 
     Args:
         kind: all_reduce, reduce, broadcast, all_gather, gather, scatter, reduce_scatter,
             all_to_all, or barrier.
         op: how values are combined, such as "sum"; only for all_reduce, reduce, reduce_scatter.
         root: the rank of a broadcast, reduce, gather, or scatter.
-        values: what each rank gives, its tensors one after the other; all of one dtype.
-        parts: numbers of elements of the tensors that each rank gives.
+        values: the values of each rank, its tensors one after the other; all of one dtype.
+        parts: numbers of elements of each rank's tensors.
 
     Raises:
         ConfigError: if there is no such operation for the dtype.

@@ -1,1 +1,1 @@
-"""Real gradients for virtual time: computed late, ahead, elsewhere, together, or never."""
+"""Executors compute the gradients of virtual time: late, ahead, in other processes, or never."""

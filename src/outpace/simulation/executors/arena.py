@@ -1,4 +1,4 @@
-"""Memory that processes share, and slots in it, each for the blocks of one flat vector.
+"""Memory that processes share, with slots, each for the blocks of one flat vector.
 
 The memory has no name, so nothing is left behind when processes are killed, and no limit of
 /dev/shm applies.
@@ -20,7 +20,7 @@ import torch
 class SharedMemory:
     """Memory that two processes share, and that can grow.
 
-    Pickled for a process that is being started, it stays the same memory.
+    If it is pickled for a process that is being started, both processes have the same memory.
     """
 
     def __init__(self, file: int | None = None) -> None:
@@ -41,7 +41,7 @@ class SharedMemory:
             os.ftruncate(self._file, -(-size // mmap.PAGESIZE) * mmap.PAGESIZE)
 
     def close(self) -> None:
-        """Let this process use the memory no more. The last view of it frees it."""
+        """Release the memory in this process. It is freed with its last view."""
         os.close(self._file)
         self._memory = None
 
@@ -54,7 +54,7 @@ def _inherited(kind: type[SharedMemory], file: Any) -> SharedMemory:
 
 
 def _anonymous_file() -> int:
-    """Return the descriptor of an empty file that has no name."""
+    """Return the descriptor of an empty file without a name."""
     if sys.platform == "linux":
         return os.memfd_create("outpace")
     with tempfile.TemporaryFile() as named:
@@ -65,7 +65,7 @@ class Arena:
     """Slots of shared memory.
 
     Args:
-        lengths: The lengths of the blocks of a slot, which lie one after the other.
+        lengths: The lengths of the blocks of a slot, one after the other.
     """
 
     def __init__(self, lengths: tuple[int, ...], dtype: torch.dtype, slots: int) -> None:
@@ -85,5 +85,5 @@ class Arena:
             place.copy_(block)
 
     def close(self) -> None:
-        """Give the memory up; it is freed with the last view. No other method may follow."""
+        """Release the memory, which is freed with its last view. No other method may follow."""
         self._memory.close()

@@ -1,6 +1,6 @@
-"""Serial at first; in processes once a run has turned out to be a long one.
+"""Computes gradients serially at first, and in processes once the run turns out to be long.
 
-Both give bitwise the same gradients, so a decision that depends on the host's clock does not
+Both ways give bitwise equal gradients, so a decision that depends on the host's clock does not
 change the run.
 """
 
@@ -17,17 +17,19 @@ from outpace.simulation.executors.job import Executor, Job, Outcome, SerialExecu
 from outpace.simulation.executors.processes import ProcessExecutor, Unusable, cores
 from outpace.tasks import Workload
 
-LONG_S: Final = 30.0  # of gradients still to come; processes need some of that to start
-COSTLY_S: Final = 0.002  # a gradient; below that processes save nothing
-MOST_PROCESSES: Final = 16  # each holds the data; `kind: processes` can ask for more
+LONG_S: Final = 30.0  # seconds of remaining gradients; processes need some of this time to start
+COSTLY_S: Final = 0.002  # seconds of a gradient; for shorter gradients processes save nothing
+# most processes, as each holds the data; `kind: processes` can ask for more
+MOST_PROCESSES: Final = 16
 _LOOK_EVERY: Final = 16  # gradients
 
 
 class AutoExecutor:
     """Changes to processes when they are expected to save time.
 
-    `share` returns how much of the run is done, in [0, 1]; 0 if that is unknown. Processes need
-    `long_s` seconds of gradients still to come, each of at least `costly_s` seconds.
+    `share` returns the completed share of the run, in [0, 1]; 0 if it is unknown. Processes are
+    used if at least `long_s` seconds of gradients remain and each takes at least `costly_s`
+    seconds.
     """
 
     def __init__(
@@ -79,7 +81,7 @@ class AutoExecutor:
         if self._spent_s < self._costly_s * self._gradients:
             return
         elapsed_s, share = time.perf_counter() - self._started, self._share()
-        # A run of unknown length will probably last as long again as it has lasted.
+        # A run of unknown length will probably last as long again as it has lasted so far.
         remaining_s = elapsed_s * (1 - share) / share if share else elapsed_s
         if remaining_s * self._spent_s / elapsed_s >= self._long_s:
             self._undecided = False

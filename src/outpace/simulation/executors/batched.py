@@ -1,7 +1,7 @@
-"""Several gradients at once, those due first, by `torch.func.vmap`.
+"""Computes several gradients at once by `torch.func.vmap`, those due first.
 
-They are not bitwise equal to serial ones: see `tasks.stacked`. Which gradients are computed
-together depends on virtual times alone, so a run still has one result.
+They are not bitwise equal to serial gradients: see `tasks.stacked`. The choice of the gradients
+that are computed together depends only on virtual times, so a run still has one result.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from outpace.support.user_code import brief
 from outpace.tasks import Workload, gradient_of
 from outpace.tasks.supervised import SupervisedWorkload
 
-TOLERANCE: Final = 1e-4  # relative to a gradient's norm; rounding of float32 is about 1e-6
+# largest difference relative to a gradient's norm; rounding in float32 gives about 1e-6
+TOLERANCE: Final = 1e-4
 
 
 class BatchedExecutor:
     """Computes up to `width` gradients at once.
 
     Raises:
-        ConfigError: if this workload cannot be batched or gives other gradients in a batch.
+        ConfigError: if this workload cannot be batched, or has different gradients in a batch.
     """
 
     def __init__(
@@ -42,7 +43,7 @@ class BatchedExecutor:
         try:
             self._stacked = workload.stacked(device)
             difference = self._difference()
-        except Exception as error:  # torch.func has no list of what it cannot do
+        except Exception as error:  # torch.func has no list of the operations that it cannot batch
             raise ConfigError(
                 f"executor: this task cannot be batched: {brief(error)}; use kind: auto"
             ) from error
@@ -99,7 +100,7 @@ class BatchedExecutor:
     def _difference(self) -> float:
         """Return the largest relative difference between batched and serial gradients.
 
-        Compares the first gradients, at equal and at unequal parameters.
+        This compares the first gradients, at equal and at unequal parameters.
         """
         first = self._initial
         second = [block.clone() for block in first]

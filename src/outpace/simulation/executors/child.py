@@ -30,7 +30,7 @@ def gradient_at(place: int) -> int:
 
 def serve(orders: Connection, arena: Arena, experiment: Experiment) -> None:
     """Carry out orders until the connection is closed."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the simulation prints what the task prints
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # the simulation prints the output of the task
     try:
         workload = experiment.task.workload(
             experiment.workers, experiment.batch_size, experiment.seed

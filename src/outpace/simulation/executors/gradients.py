@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 class Gradients(Body):
     """Accepts orders for gradients.
 
-    `told` is called for each gradient that was computed; `share` returns how much of the run is
-    done, in [0, 1]. Raises ConfigError if batches are asked for and the task cannot be batched.
+    `told` is called after each computed gradient. `share` returns the completed share of the run,
+    in [0, 1]. Raises ConfigError if the configuration has batches and the task cannot be batched.
     """
 
     def __init__(
@@ -47,7 +47,7 @@ class Gradients(Body):
             )
 
     def start(self) -> None:
-        """Start the processes that are asked for."""
+        """Start the processes that the configuration asks for."""
         asked = self._experiment.executor
         if not self._initial:
             return
@@ -68,9 +68,9 @@ class Gradients(Body):
     ) -> Sequence[Block]:
         """Return the gradient at these parameters; its values are computed when they are read.
 
-        due: the virtual time before which they are not read.
+        due: the virtual time before which the values are not read.
         """
-        if not self._initial:  # sizes alone: nothing to compute
+        if not self._initial:  # the task has only sizes: nothing to compute
             return self._workload.gradient(parameters, worker, iteration)[1]
         tensors = _tensors(parameters)  # a new list: the worker's changes as replies arrive
         job = Job(self._executor, tensors, worker, iteration, due, self._told)
@@ -91,14 +91,14 @@ class Gradients(Body):
 
 
 class TaskComputation(Computation):
-    """How one worker computes its gradients: when they are read, at the end of their time."""
+    """Computes the gradients of one worker when they are read, at the end of their time."""
 
     def __init__(
         self, gradients: Gradients, run: VirtualRun, worker: int, process: Process
     ) -> None:
         super().__init__(run, worker, process)
         self._submit = gradients.submit
-        self._gradient: Sequence[Block | None] = ()  # that is being computed
+        self._gradient: Sequence[Block | None] = ()  # the gradient that is being computed
 
     async def begin(self, parameters: Sequence[Block], iteration: int, share: float = 1.0) -> Time:
         self._process.begin(iteration)
@@ -112,7 +112,7 @@ class TaskComputation(Computation):
         return gradient
 
     def cut_off(self) -> None:
-        self._gradient = ()  # nothing refers to the gradient any more: never computed
+        self._gradient = ()  # nothing refers to the gradient any more, so it is never computed
         super().cut_off()
 
 

@@ -1,4 +1,4 @@
-"""Gradients to be computed, the protocol of executors, and the simplest one."""
+"""Jobs that compute gradients, the protocol of executors, and the simplest executor."""
 
 from __future__ import annotations
 
@@ -21,20 +21,20 @@ Told: TypeAlias = Callable[[int, int, float | None], None]  # worker, iteration,
 
 
 class Executor(Protocol):
-    """Computes jobs: later, elsewhere, several at once, or never."""
+    """Computes jobs: later, in other processes, several at once, or never."""
 
     def expect(self, job: Job) -> None:
-        """Take a job whose outcome may be needed at the virtual time `job.due` or later.
+        """Accept a job whose result may be needed at the virtual time `job.due` or later.
 
-        Only weak references to the job may be kept: a job without other references is not
-        needed any more and is not computed.
+        Keep only weak references to the job: a job without other references is not needed any more
+        and is not computed.
         """
 
     def result(self, job: Job) -> Outcome:
-        """Return the outcome, which is needed now. Raises RunError if the task raises."""
+        """Return the result of the job, which is needed now. Raises RunError if the task raises."""
 
     def close(self) -> None:
-        """Stop whatever runs. Idempotent."""
+        """Stop the processes that compute, if any. Idempotent."""
 
     def describe(self) -> dict[str, Any]:
         """Return the kind of executor and its figures, for the summary."""
@@ -44,7 +44,7 @@ class Executor(Protocol):
 class Job:
     """The gradient of a worker's iteration, computed when its first block is read.
 
-    told: called when it has been computed.
+    told: called when the gradient has been computed.
     """
 
     executor: Executor
@@ -54,11 +54,12 @@ class Job:
     due: Time
     told: Told
     begun: bool = field(default=False, init=False)
-    outcome: Outcome | str | None = field(default=None, init=False)  # a text: what was raised
+    # a text: the error that was raised
+    outcome: Outcome | str | None = field(default=None, init=False)
     _blocks: list[Any] = field(default_factory=list, init=False)
 
     def compute(self, workload: Workload) -> Outcome:
-        """Compute it in this process. Raises RunError if the task raises."""
+        """Compute the job in this process. Raises RunError if the task raises."""
         return gradient_of(workload, self.parameters, self.worker, self.iteration)
 
     def blocks(self) -> list[Block]:
@@ -79,7 +80,7 @@ class Job:
 
 
 class SerialExecutor:
-    """Computes each job when its outcome is needed, in this process: the reference."""
+    """Computes each job in this process when its result is needed: the reference."""
 
     def __init__(self, workload: Workload) -> None:
         self._workload = workload
@@ -98,7 +99,7 @@ class SerialExecutor:
 
 
 class JobQueue:
-    """Jobs that may be computed ahead, those due first first. Keeps weak references to them."""
+    """Jobs that may be computed ahead, in the order of their due times. Keeps weak references."""
 
     def __init__(self) -> None:
         self._jobs: list[tuple[Time, int, weakref.ref[Job]]] = []
@@ -108,7 +109,7 @@ class JobQueue:
         heapq.heappush(self._jobs, (job.due, next(self._numbers), weakref.ref(job)))
 
     def pop(self) -> Job | None:
-        """Mark the first job that is needed and not begun as begun and return it, if any."""
+        """Return the first needed job that is not begun, marked as begun; None if there is none."""
         while self._jobs:
             job = heapq.heappop(self._jobs)[2]()
             if job is not None and not job.begun:

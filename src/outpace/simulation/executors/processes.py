@@ -1,14 +1,15 @@
-"""Gradients computed ahead of time in other processes, bitwise as by `serial`.
+"""Computes gradients ahead of time in other processes, bitwise equal to `serial`.
 
-A gradient is a function of the parameters that a worker read when it began, in virtual time,
-and its value is not needed before it ends. Until then it can be computed, beside the gradients
-of all other workers. Each process has one order that it carries out and one in reserve; jobs
-due first are ordered first. Parameters and gradients go through shared memory, with a place for
-each order. A job that was cut off, so that its value cannot be read any more, is not ordered. A job
-whose value is needed before it was ordered is computed in this process.
+A gradient is a function of the parameters that a worker read when its computation began in virtual
+time, and its value is not needed before this computation ends. Until then it can be computed in
+parallel with the gradients of all other workers. Each process has one order that it carries out and
+one order in reserve. The job that ends first is ordered first. Parameters and gradients are in
+shared memory, with a place for each order. A job that was cut off is not ordered, because its value
+cannot be read any more. A job whose value is needed before it was ordered is computed in this
+process.
 
-Each process makes the task for itself. Its first order is a trial that shows whether it is the
-same task: a gradient that is known here and must agree bitwise.
+Each process makes its own copy of the task. Its first order is a test whether it has the same task:
+it computes a gradient that this process also computes, and both must be bitwise equal.
 """
 
 from __future__ import annotations
@@ -33,17 +34,17 @@ from outpace.simulation.executors.job import Job, JobQueue, Outcome
 from outpace.support.processes.forking import Child
 from outpace.tasks import Workload, gradient_of
 
-_ORDERS: Final = 2  # per process at a time
-_TRIAL_S: Final = 600.0  # to make the task and compute one gradient
+_ORDERS: Final = 2  # orders per process at a time
+_TRIAL_S: Final = 600.0  # seconds to make the task and compute one gradient
 
 
 class Unusable(RunError):
-    """The processes cannot compute the gradients of this run."""
+    """Raised if the processes cannot compute the gradients of this run."""
 
 
 @dataclass(eq=False, slots=True)
 class _Process:
-    """A process, and its orders by place in the shared memory."""
+    """A process and its orders, by their place in the shared memory."""
 
     child: Child
     free: list[int]  # places for further orders
@@ -54,8 +55,8 @@ class _Process:
 class ProcessExecutor:
     """Computes jobs in other processes; see the head of this file.
 
-    Any method raises Unusable if a process died or has made another task. By default there is a
-    process for each core, but no more than workers, since a worker has one gradient under way.
+    Any method raises Unusable if a process died or has made another task. By default there is one
+    process per core, but at most one per worker, since a worker computes one gradient at a time.
     """
 
     def __init__(
@@ -160,7 +161,7 @@ class ProcessExecutor:
             raise self._lost(process) from None
 
     def _give_orders(self) -> None:
-        """Order what is due first from the process with the fewest orders, while slots last."""
+        """Order the jobs due first from the process with the fewest orders, while slots last."""
         while idle := [process for process in self._processes if process.free]:
             job = self._queue.pop()
             if job is None:
@@ -168,7 +169,7 @@ class ProcessExecutor:
             self._order(min(idle, key=lambda process: len(process.orders)), job)
 
     def _collect(self, timeout_s: float | None) -> None:
-        """Take reports of the processes; wait that long for the first, without end if None."""
+        """Read reports of the processes. timeout_s: time to wait for the first; None: no limit."""
         for key, _ in self._selector.select(timeout_s):
             process: _Process = key.data
             try:
@@ -190,14 +191,14 @@ class ProcessExecutor:
                 )
 
     def _judge(self, process: _Process, error: str | None, place: int) -> None:
-        """Raise Unusable unless its trial shows that it has made the same task."""
+        """Raise Unusable unless a process's trial shows that it has made the same task."""
         blocks = self._arena.blocks(gradient_at(place))
         if error is not None:
             raise Unusable(f"in another process {error}")
         if not all(map(torch.equal, blocks, self._expected)):  # type: ignore[arg-type]
             raise Unusable(
                 "the task gives other gradients in another process: its random draws must come "
-                "from torch's generator, which is seeded, or from a seeded one of its own "
+                "from torch's generator, which is seeded, or from another seeded generator "
                 "(executor: {kind: serial} computes in one process)"
             )
         process.tried = True

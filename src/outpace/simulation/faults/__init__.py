@@ -1,1 +1,1 @@
-"""Failures of a simulated cluster: what happens, how the run continues, and what it costs."""
+"""Failures of a simulated cluster: their times, how the run continues, and their costs."""

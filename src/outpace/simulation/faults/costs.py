@@ -1,4 +1,4 @@
-"""The cost of a run's failures: the losses, what took time, and the goodput."""
+"""The cost of a run's failures: the losses, the lost times, and the goodput."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _KEPT: Final = ("lost", "worker_losses", "server_losses")
 class Costs:
     """Counts of losses, and lost time by its cause, in ns summed over workers.
 
-    detection: until the death of a process was known. restart: until its successor began.
-    repeated: for work that had been done and was done again.
+    detection: from the death of a process until it was known. restart: from then until its
+    successor began. repeated: time of work that was done a second time.
     """
 
     workers: int
@@ -35,16 +35,16 @@ class Costs:
     goodput: float | None = None
 
     def add(self, cause: str, duration: Time, workers: int = 1) -> None:
-        """Add time (ns) that so many workers lost."""
+        """Add time (ns) that a number of workers lost."""
         self.lost[cause] += max(0, duration) * workers
 
     def state(self) -> dict[str, Any]:
-        """Return what `restore` needs to continue from here, as plain data."""
+        """Return the counts as plain data, for `restore`."""
         found = asdict(self)
         return {key: found[key] for key in _KEPT}
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Continue from a state of a run that was resumed; an empty one has nothing."""
+        """Continue from the counts of a run that was resumed; an empty state has no counts."""
         for key, value in state.items():
             if key in _KEPT:
                 setattr(self, key, copy(value))
@@ -64,10 +64,10 @@ def undisturbed_rate(
 ) -> float:
     """Return the gradients per second that a run would apply without failures; 0: unknown.
 
-    The run without failures has neither evaluations nor checkpoints, and computes nothing but
-    times. It ends where this run has ended if workers may have been in the middle of their
-    iterations: a run that was ended by the last of them can be shorter than the same run without
-    failures, because averages of fewer workers take less time.
+    The run without failures has no evaluations and no checkpoints, and computes only times. If
+    workers may have been in the middle of their iterations, it ends when this run ended. Otherwise
+    it ends with its last iteration, because a run with failures can be shorter than the same run
+    without them: averages of fewer workers take less time.
 
     Args:
         plain: makes a run of a task without failures.

@@ -1,13 +1,13 @@
 """The life of a run whose processes fail, with servers and without.
 
-Each process is an object (`MortalProcess`). With servers, what it has sent is lost with it if it
-has not arrived. Without servers an average that has begun ends, even if a worker dies: it takes
-much less time than computations do.
+Each process is an object (`MortalProcess`). With servers, a message that has not arrived is lost if
+its sender dies. Without servers an average that has begun is completed, even if a worker dies,
+because it takes much less time than computations.
 
 `sync.membership` decides what follows, as in real runs. The coordinator's own messages take no
-time: an order to a server waits behind the messages that have arrived there. Where all processes
-begin again they do so from the last checkpoint, which is in memory, and also in the folder of a run
-that has one. The trace, the sums and the metrics go back with it.
+time: an order to a server waits behind the messages that have arrived there. If all processes begin
+again, they begin from the last checkpoint, which is in memory, and also in the folder of a run that
+has one. The trace, the sums and the metrics are reset to the checkpoint as well.
 """
 
 from __future__ import annotations
@@ -88,20 +88,21 @@ class Failures(Life):
         if run.resume is not None:
             self._costs.restore(run.resume.checkpoint.index.costs)
         self._processes: dict[str, MortalProcess] = {}
-        self._programs: list[Coroutine[Any, Any, None]] = []  # of workers, also of those lost
-        self._failed_at: dict[str, Time] = {}  # processes that are lost: when they failed
+        # programs of workers, including lost ones
+        self._programs: list[Coroutine[Any, Any, None]] = []
+        self._failed_at: dict[str, Time] = {}  # lost processes, with the times of their failures
         self._numbers = {worker_name(n): n for n in range(experiment.workers)}
         self._servers = [server_name(n) for n in range(experiment.servers_in_run)]
         self.gone: Collection[int] = ()
         self.last_checkpoint: CheckpointInMemory | None = None  # the last checkpoint
-        # When the last checkpoint was written, or all processes began again after that.
+        # Time when the last checkpoint was written, or when all processes began again after it.
         self._worked_since: Time = self.kernel.now
-        # A process is ready when the configuration says so, however late that is.
+        # A process becomes ready when the configuration says so, however late that is.
         rules = rules_about_losses(experiment, start_s=2e9)
         has_decider = self._has_servers and has_scheduler(experiment)
         self._members = Membership(rules, [SCHEDULER] * has_decider)
         self._tell(AllBegin(experiment.workers, len(self._servers)))
-        self._alarm: Alarm | None = None  # for the next deadline of a replacement
+        self._alarm: Alarm | None = None  # alarm for the next deadline of a replacement
         self._over = Future[None](self.kernel, "the end of the run")
 
     def begin(self) -> None:
@@ -116,7 +117,7 @@ class Failures(Life):
 
     def process(self, name: str) -> Process:
         if self._has_servers and name in self._numbers:
-            self._run.network.cut(name)  # from what was sent to the process before
+            self._run.network.cut(name)  # messages that were sent to the previous process
         process = self._processes[name] = MortalProcess(self.kernel, name)
         return process
 
@@ -145,7 +146,7 @@ class Failures(Life):
     # -- failures ------------------------------------------------------------------
 
     def _strike(self, name: str) -> None:
-        """Kill a process now, unless it is not there."""
+        """Kill a process now, unless it does not exist."""
         if self.is_down or self._over.done:
             return
         process = self._processes[name]
@@ -162,12 +163,12 @@ class Failures(Life):
         self._failed_at[process.name] = self.kernel.now
 
     def _lose(self, process: MortalProcess) -> None:
-        """The coordinator knows that a process is lost."""
+        """Let the coordinator notice that a process is lost."""
         if self._processes[process.name] is not process or self.is_down or self._over.done:
             return
         name, failed = process.name, self._failed_at[process.name]
         loss = Loss(name, "was killed by SIGKILL", since=failed)
-        if self._has_servers and name in self._numbers:  # else all begin again
+        if self._has_servers and name in self._numbers:  # otherwise all processes begin again
             self._costs.worker_losses += 1
             self._costs.add("detection", self.kernel.now - failed)
         self.events.add("lost", "warning", role=name, why=str(loss), lost_ns=failed)
@@ -178,7 +179,7 @@ class Failures(Life):
             raise type(error)(f"{error} ({where})") from error
 
     def _tell(self, event: Event) -> None:
-        """Carry out what the membership decides about an event. Raises RunError if the run ends."""
+        """Carry out the membership's decision about an event. Raises RunError if the run ends."""
         self._carry_out(self._members.take(event, self.kernel.now))
 
     def _carry_out(self, orders: Sequence[Order]) -> None:
@@ -232,13 +233,14 @@ class Failures(Life):
             updates_lost=start.lost,
         )
         computing, failed = self._processes[name].computing, self._failed_at[name]
-        if computing is not None and computing[0] >= start.first:  # its push has not arrived
+        # the worker's push has not arrived
+        if computing is not None and computing[0] >= start.first:
             self._costs.add("repeated", failed - computing[1])
         ready = self.kernel.now + nanoseconds(self._repairs.worker_s)
         self.kernel.call_at(ready, self._begin_one, (attempt, start))
 
     def _begin_one(self, what: tuple[int, Start]) -> None:
-        """Let the other process of a worker begin: it is ready."""
+        """Let the new process of a worker begin, because it is ready."""
         attempt, start = what
         if attempt != self._members.table.attempt:
             return
@@ -293,7 +295,7 @@ class Failures(Life):
         self.kernel.call_at(ready, self._start_again, kept)
 
     def _note_lost_time(self, failed: Time, lost: Sequence[int]) -> None:
-        """Count what the workers have lost, of which these failed now and others before."""
+        """Count the time that the workers have lost. failed: lost now; lost: lost before."""
         now, table = self.kernel.now, self._members.table
         workers = sum(worker.phase is not Phase.GONE for worker in table.workers)
         before = [name for name, n in self._numbers.items() if n not in lost]
@@ -306,7 +308,7 @@ class Failures(Life):
             self._costs.add("restart", now - at)
 
     def _take_back(self, kept: CheckpointInMemory) -> None:
-        """Put the records back to a checkpoint."""
+        """Reset the records to a checkpoint."""
         totals = kept.totals.copy()
         for ended in self._held.go_back(kept.first):
             totals.add_times(*ended)
@@ -360,7 +362,8 @@ class Failures(Life):
             self._costs.goodput = run.totals.applied / now_s / rate
 
     def close(self) -> None:
-        for program in self._programs:  # one that has never begun is not closed with its process
+        # a coroutine that has never begun is not closed with its process
+        for program in self._programs:
             program.close()
 
     def summary(self) -> dict[str, Any]:

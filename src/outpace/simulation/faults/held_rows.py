@@ -18,7 +18,8 @@ from outpace.record.trace import ITERATION, Trace, TraceRows, unpacked
 from outpace.support.units import Time
 from outpace.sync.checkpoint.state import ShardState
 
-_BEGIN: Final = Struct("4q")  # of the row of an iteration: event, worker, shard, iteration
+# the first columns of the row of an iteration: event, worker, shard, iteration
+_BEGIN: Final = Struct("4q")
 
 
 class EndedIteration(NamedTuple):
@@ -31,7 +32,7 @@ class EndedIteration(NamedTuple):
 
 
 class HeldRows(TraceRows):
-    """Holds the rows since the last checkpoint. Its memory grows with the interval in between."""
+    """Holds the rows since the last checkpoint. Its memory grows with the time between two."""
 
     def __init__(self, trace: Trace) -> None:
         super().__init__(trace.add)
@@ -45,17 +46,18 @@ class HeldRows(TraceRows):
     def release(
         self, count: int, first: Sequence[int]
     ) -> tuple[list[EndedIteration], list[EndedIteration]]:
-        """Hand on the rows until a checkpoint, the first `count` of those that are kept.
+        """Pass on the rows until a checkpoint: the first `count` of the rows that are held.
 
-        A worker that was saved before the others has continued meanwhile: its later iterations stay
-        here. One is saved in the iteration that it ends, whose row comes after that: if it is here
-        it is handed on, too.
+        A worker that was saved before the others has continued since then: its later iterations are
+        still held. A worker may be saved at the end of an iteration, before the row of that
+        iteration is recorded; if the row is held now, it is passed on as well.
 
         Args:
             first: the iteration with which each worker begins if the run goes back.
 
         Returns:
-            The iterations whose rows stay, and those whose rows are handed on, too.
+            The iterations whose rows are still held, and those whose rows are passed on in
+            addition.
         """
         until, since = self._rows[:count], self._rows[count:]
         later = [row for row in until if _is_ended(row, first) is False]
@@ -65,10 +67,10 @@ class HeldRows(TraceRows):
         return _times(later), _times(before)
 
     def go_back(self, first: Sequence[int]) -> list[EndedIteration]:
-        """Forget the rows that are kept, but for iterations that will not be repeated.
+        """Forget the rows that are kept, except for iterations that will not be repeated.
 
         Args:
-            first: as for `release`.
+            first: see `release`.
 
         Returns:
             The iterations whose rows are not forgotten.
@@ -81,15 +83,15 @@ class HeldRows(TraceRows):
         self._rows.clear()
 
     def _hand_on_chunks(self) -> None:
-        """Keep all rows."""
+        """Keep all rows, instead of passing on chunks."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckpointInMemory:
     """All that a run needs to begin again from a checkpoint, in the memory of this process.
 
-    number, now: of the checkpoint. first: the first iteration of each worker after it. rows: of the
-    trace that were held then.
+    number, now: number and time of the checkpoint. first: the first iteration of each worker after
+    it. rows: number of rows of the trace that were held at that time.
     """
 
     number: int
@@ -100,10 +102,10 @@ class CheckpointInMemory:
     metrics: pa.Table
     recovery: Recovery
     rows: int
-    own: Sequence[ShardState] = ()  # of workers without servers
+    own: Sequence[ShardState] = ()  # states of workers without servers
 
     def hand_on(self, rows: HeldRows) -> None:
-        """Hand on the rows of all that this checkpoint has; let its sums be those of the rows."""
+        """Pass on the rows that this checkpoint includes; make its sums agree with them."""
         stay, handed_on = rows.release(self.rows, self.first)
         for ended in stay:
             self.totals.add_times(*ended, sign=-1)

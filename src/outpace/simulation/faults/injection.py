@@ -1,4 +1,4 @@
-"""Lets the failures of a configuration happen at their times."""
+"""Makes the failures of a configuration happen at their times."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ def inject(
     servers: int,
     strike: Callable[[str], None],
 ) -> None:
-    """Call `strike` with the name of each process that fails from now on, when it does.
+    """Call `strike` with the name of each process that fails from now on, when it fails.
 
-    The random failures of a node are a function of the seed: another strategy meets the same ones.
-    Those before now are past, where a run continues from a checkpoint.
+    The random failures of a node are a function of the seed, so they are the same for every
+    strategy. If a run continues from a checkpoint, failures before the present time are left out.
     """
     after = kernel.now
 

@@ -17,7 +17,7 @@ T = TypeVar("T")
 class Obeyed(NamedTuple):
     """The coordinator's order to a server, which waits behind the messages in its mailbox.
 
-    obeyed: called when its program has processed the message.
+    obeyed: called when the server's program has processed the message.
     """
 
     message: Message
@@ -25,18 +25,19 @@ class Obeyed(NamedTuple):
 
 
 class MortalProcess(Process):
-    """One process. Another one that takes its place has an object of its own."""
+    """A process that can be killed. The process that replaces it is another object."""
 
     def __init__(self, kernel: Kernel, name: str) -> None:
         super().__init__(kernel, name)
         self.walker: Walker | None = None
         self.alive = True
-        self.has_finished = False  # its program has come to its end
+        self.has_finished = False  # its program has ended
         self.computing: tuple[int, Time] | None = None  # its last iteration, and when it began it
-        self._obeyed: Callable[[], None] | None = None  # of the order that its program processes
+        # called when its program has processed the present order
+        self._obeyed: Callable[[], None] | None = None
 
     def end(self) -> None:
-        """Kill it."""
+        """Kill the process."""
         self.alive = False
         if self.walker is not None:
             self._kernel.end(self.walker)

@@ -19,7 +19,7 @@ def network_of(
     machines: Machines | None = None,
     seed: int = 0,
 ) -> Network:
-    """Return a network with the contention that the law names; arguments as for `Network`."""
+    """Return a network with the contention of the law. Arguments as for `Network`."""
     fair = law is not None and law.contention == "fair"
     kind: type[Network] = FairNetwork if fair else SerialisedNetwork
     return kind(kernel, law, log, machines=machines, seed=seed)

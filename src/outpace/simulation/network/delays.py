@@ -13,17 +13,19 @@ from outpace.sync.messages import Reply
 
 
 class Delays:
-    """Holds late messages back from their receivers.
+    """Holds back delayed messages from their receivers.
 
-    A later reply may overtake a late one: workers see by its version which one is newer. Pushes
-    and pulls stay in order: a shard needs a worker's iterations in order, as TCP delivers them.
+    A reply may overtake an earlier delayed one: workers see by the version which reply is newer.
+    Pushes and pulls keep their order: a shard needs a worker's iterations in order, as TCP delivers
+    them.
     """
 
     def __init__(
         self, kernel: Kernel, lateness: Lateness, deliver: Callable[[Transfer], None]
     ) -> None:
         self._kernel, self._lateness, self._deliver = kernel, lateness, deliver
-        self._held: dict[NodePath, deque[tuple[Time, Transfer]]] = {}  # by due time, in order
+        # delayed messages in the order of their due times
+        self._held: dict[NodePath, deque[tuple[Time, Transfer]]] = {}
 
     def __call__(self, transfer: Transfer) -> None:
         """Deliver a message that has come through the network, now or later."""
@@ -45,7 +47,8 @@ class Delays:
         self._kernel.call_at(due, self._release, link)
 
     def _release(self, link: NodePath) -> None:
-        # The first one, whichever event this is: ties among them may be shuffled.
+        # The first message in the list, whichever event this is, because equal times may be
+        # shuffled.
         held = self._held[link]
         self._deliver(held.popleft()[1])
         if not held:

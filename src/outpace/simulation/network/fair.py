@@ -1,22 +1,21 @@
 """The network with `fair` contention: messages that meet share bandwidth, max-min fair.
 
-Messages are fluid: each flow has a rate, and rates change when flows begin or end. A
-machine sends and receives at once, each with its bandwidth, which all its nodes share; a
-pair's own limit is a third resource that a flow may use. A flow begins when it is sent,
-whatever else is under way; only messages from one sender to one receiver go one after
-another, as on a TCP connection, so that a pull stays behind its push. A message arrives its
+Messages are fluid: each flow has a rate, and rates change when flows begin or end. A machine can
+send and receive at the same time. Each direction has its bandwidth, which all nodes of the machine
+share; the limit of a pair of nodes is a third resource that a flow may use. A flow begins when it
+is sent, independently of other flows. Only messages from one sender to one receiver are sent one
+after another, as on a TCP connection, so that a pull stays behind its push. A message arrives one
 latency after its last byte.
 
-This is the flow-level model of SimGrid with its original constants, CM02 (Casanova,
-Legrand, Quinson et al.; Casanova and Marchal 2002): a lone flow takes latency + size /
-bandwidth, and n flows over one link get a share of it each. SimGrid's default, LV08,
-further multiplies latency by 13.01 and bandwidth by 0.97 to imitate TCP's slow start and
-headers; this network does not.
+This is the flow-level model of SimGrid with its original constants, CM02 (Casanova, Legrand,
+Quinson et al.; Casanova and Marchal 2002): a single flow takes latency + size / bandwidth, and n
+flows over one link get equal shares of it. SimGrid's default, LV08, further multiplies latency by
+13.01 and bandwidth by 0.97 to imitate TCP's slow start and headers; this network does not.
 
-A change affects only the flows linked to it by shared resources. Their rates are computed
-once per instant, after everything that happens in it, and an alarm is set for the first
-flow that ends. Ends are whole nanoseconds; a flow has ended when that time has come,
-whatever rounding has left of its bytes.
+A change affects only the flows that are connected with it by shared resources. Their rates are
+computed once at each point in time, after all other events, and an alarm is set for the first flow
+that ends. Ends are whole nanoseconds; at that time a flow has ended, even if rounding has left a
+part of its bytes.
 """
 
 from __future__ import annotations
@@ -40,30 +39,30 @@ _LONGEST: Final = float(2**62)  # ns, 146 years: a flow that takes longer never 
 
 @dataclass(slots=True, eq=False)
 class _Channel:
-    """The messages from one sender to one receiver; the first one is under way."""
+    """The messages from one sender to one receiver; the first message is being sent."""
 
-    resources: tuple[Resource, ...]  # none: infinitely fast
+    resources: tuple[Resource, ...]  # empty: the channel is infinitely fast
     queue: deque[Transfer] = field(default_factory=deque)
-    flow: Flow | None = None  # of the first message, if it takes time
+    flow: Flow | None = None  # flow of the first message, if the message takes time
 
 
 @dataclass(slots=True, eq=False)
 class _Group:
-    """Flows that are linked, whose rates were computed together."""
+    """Connected flows, whose rates were computed together."""
 
     flows: list[Flow]
-    alarm: Alarm | None = None  # rings when the first of them ends
+    alarm: Alarm | None = None  # rings when the first of these flows ends
 
 
 class FairNetwork(Network):
-    """A network whose nodes share their bandwidth among all messages under way."""
+    """A network whose nodes divide their bandwidth among all messages that are being sent."""
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._ports: dict[Nic, tuple[Resource, Resource]] = {}  # sending, receiving
         self._channels: dict[NodePath, _Channel] = {}
         self._flow_numbers = count()
-        self._changed: dict[Resource, None] = {}  # since rates were computed
+        self._changed: dict[Resource, None] = {}  # changed resources since rates were last computed
 
     def _queue(self, transfer: Transfer) -> None:
         link = transfer.link
@@ -114,7 +113,7 @@ class FairNetwork(Network):
         self._start_next(channel)
 
     def _depart(self, transfer: Transfer) -> None:
-        """The last byte has left: the message arrives a latency later."""
+        """Let a message arrive one latency from now, because its last byte has been sent."""
         self._arrive_after(transfer.link.latency, transfer)
 
     # -- rates -----------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""The parts of a simulated network of either contention: nodes, links, transfers, their log."""
+"""The parts of a simulated network of either contention: nodes, links, transfers, log."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from outpace.support.units import SECOND, Time
 
 
 class Message(Protocol):
-    """A message as the network sees it. Messages of strategies are such messages."""
+    """A message as the network sees it; messages of strategies have this form."""
 
     @property
     def nbytes(self) -> int:
-        """The bytes that it takes on the network."""
+        """The bytes that the message takes on the network."""
 
     @property
     def is_counted(self) -> bool:
-        """True if it is among the messages of the run."""
+        """True if the message counts as a message of the run."""
 
     @property
     def may_have_bytes(self) -> bool:
-        """False if no message of its kind has bytes."""
+        """False if no message of this kind has bytes."""
 
 
 class Parcel(msgspec.Struct):
-    """Anything as a message of so many bytes."""
+    """A message with any content, and the number of bytes that it counts for."""
 
     is_counted: ClassVar[bool] = True
     may_have_bytes: ClassVar[bool] = True
@@ -42,18 +42,19 @@ class Parcel(msgspec.Struct):
 
 
 class Transfer(msgspec.Struct, eq=False):
-    """One message on its way, with its times in nanoseconds."""
+    """A message that is being sent, with its times in nanoseconds."""
 
     link: NodePath
     message: Message
     size_bytes: int
     requested: Time
-    # For which it occupies both ends, in a serialised network; None: as its size says.
+    # Time for which it occupies both ends, in a serialised network; None: it follows from the size.
     duration: Time | None = None
     number: int = 0  # in the order of the calls of `send`
     started: Time = -1
     delivered: Time = -1
-    # The next one that leaves with it or, on its way, that arrives with it over the same link.
+    # The next transfer that leaves together with it or, after leaving, arrives together with it
+    # over the same link.
     after: Transfer | None = None
 
     @property
@@ -106,9 +107,9 @@ class Nic:
     receiving_until: Time = 0
     send_wake: bool = False  # an event is due when it becomes free to send
     receive_wake: bool = False
-    # Serialised contention: messages to send, in order, without those that are parked.
+    # Serialised contention: messages to send, in order, without parked ones.
     outbox: deque[Transfer] = field(default_factory=deque)
-    queued: int = 0  # number of messages to send, with those that are parked
+    queued: int = 0  # number of messages to send, including parked ones
     waiting: deque[NodePath] = field(default_factory=deque)  # links to resume when free to receive
 
 
@@ -119,7 +120,8 @@ class Node:
     name: str
     mailbox: Mailbox[Any]
     nic: Nic
-    links: dict[str, NodePath] = field(default_factory=dict)  # on which it sends, by receiver
+    # links on which the node sends, by receiver
+    links: dict[str, NodePath] = field(default_factory=dict)
 
 
 @dataclass(slots=True, eq=False)
@@ -129,21 +131,22 @@ class NodePath:
     sender: Node
     receiver: Node
     latency: Time
-    limit: float  # bytes/s of this path alone, beside the bandwidths of its two ends
+    limit: float  # bytes/s of this path alone, in addition to the bandwidths of its two ends
     local: bool  # both nodes are on one machine
-    loopback: Nic | None = None  # that it uses instead of those of its ends
+    loopback: Nic | None = None  # interface that it uses instead of the interfaces of its ends
     source: Nic = field(init=False)
     target: Nic = field(init=False)
     put: Callable[[Any], None] = field(init=False)
     bandwidth: float = field(init=False)
-    asked: bool = False  # it is in the receiver's `waiting`
-    parked: list[Transfer] = field(default_factory=list)  # messages that wait for that; few
-    unsent: Transfer | None = None  # serialised: the last one that takes a turn, until it leaves
-    is_cut: bool = False  # the process at one end has ended: nothing arrives any more
-    last: Transfer | None = None  # the last one sent, until it has arrived
+    asked: bool = False  # the link is in the receiver's `waiting`
+    parked: list[Transfer] = field(default_factory=list)  # messages that wait for the receiver; few
+    # serialised: the last transfer that takes a turn, until it leaves
+    unsent: Transfer | None = None
+    is_cut: bool = False  # True: the process at one end has ended, so no message arrives any more
+    last: Transfer | None = None  # the last transfer sent, until it has arrived
     arrival: Time = 0  # when `last` arrives
-    size: int = 0  # of the last transfer that had bytes
-    duration: Time = 0  # of that transfer
+    size: int = 0  # size of the last transfer that had bytes
+    duration: Time = 0  # duration of that transfer
 
     def __post_init__(self) -> None:
         self.source = self.loopback or self.sender.nic
@@ -152,7 +155,7 @@ class NodePath:
         self.bandwidth = min(self.source.bandwidth, self.target.bandwidth, self.limit)
 
     def duration_of(self, size_bytes: int) -> Time:
-        """Return how long so many bytes occupy both ends, in nanoseconds."""
+        """Return how long this number of bytes occupies both ends, in nanoseconds."""
         self.size = size_bytes
         self.duration = math.floor(size_bytes / self.bandwidth * SECOND + 0.5)
         return self.duration

@@ -1,8 +1,9 @@
 """Max-min fair rates of flows that share resources.
 
-No rate can grow without lowering one that is not larger. Progressive filling (Bertsekas and
-Gallager, Data Networks, section 6.5.2): all rates grow alike until a resource is full; its flows
-keep their rates and the others grow on.
+The rates are fair if no rate can grow without lowering a rate that is not larger. They are computed
+by progressive filling (Bertsekas and Gallager, Data Networks, section 6.5.2): all rates grow
+equally until a resource is full; then the flows of this resource keep their rates, and the other
+rates continue to grow.
 """
 
 from __future__ import annotations
@@ -20,22 +21,22 @@ class Resource:
     """One direction of a machine's interface, or the limit of a pair of nodes."""
 
     capacity: float  # bytes/s
-    flows: dict[Flow, None] = field(default_factory=dict)  # that use it, oldest first
-    _left: float = 0.0  # capacity that `max_min` has not given away
-    _open: int = 0  # flows that it has given no rate
+    flows: dict[Flow, None] = field(default_factory=dict)  # flows that use it, oldest first
+    _left: float = 0.0  # capacity that `max_min` has not assigned
+    _open: int = 0  # number of flows without a rate in `max_min`
 
 
 @dataclass(slots=True, eq=False)
 class Flow:
-    """Bytes on their way over resources, which have it in their `flows`."""
+    """Bytes that are being sent over resources, which list the flow in `flows`."""
 
     resources: tuple[Resource, ...]
     carries: Any = None
     number: int = 0
-    left: float = 0.0  # bytes to come at the time `since`
+    left: float = 0.0  # bytes left at the time `since`
     rate: float = 0.0  # bytes/s from then on; 0: not yet known
     since: Time = 0
-    end: Time = 0  # at that rate
+    end: Time = 0  # time of its end at that rate
     group: Any = None  # the flows whose rates were computed together with this one's
 
     def __post_init__(self) -> None:
@@ -63,7 +64,8 @@ def max_min(resources: Iterable[Resource]) -> dict[Flow, float]:
             heappop(heap)
             continue
         full = resource._left / resource._open
-        if full > rate:  # it gained by flows whose rates other resources keep below it
+        # it gained capacity from flows whose rates other resources keep below its own
+        if full > rate:
             heapreplace(heap, (full, place, resource))
             continue
         heappop(heap)
@@ -77,10 +79,10 @@ def max_min(resources: Iterable[Resource]) -> dict[Flow, float]:
 
 
 def connected(first: Resource) -> dict[Resource, None]:
-    """Return this resource and all that flows link to it, directly or through others."""
+    """Return this resource and all that are connected with it by flows, directly or indirectly."""
     found = {first: None}
     todo = [first]
-    for resource in todo:  # grows meanwhile
+    for resource in todo:  # the list grows during the loop
         for flow in resource.flows:
             for other in flow.resources:
                 if other not in found:

@@ -21,8 +21,8 @@ class Network(ABC):
     """Carries messages between nodes.
 
     Messages that arrive at the same time over the same link (a pull behind its push) share one
-    event. Messages between two nodes of one machine do not use its connection: they arrive at once,
-    or take the time of its loopback interface.
+    event. Messages between two nodes of one machine do not use the machine's connection: they
+    arrive at once, or take the time of the loopback interface.
 
     Attributes:
         paths: latencies and bandwidths between nodes; None: messages take no time.
@@ -30,8 +30,8 @@ class Network(ABC):
     Args:
         law: Latencies and bandwidths; None: messages take no time.
         log: Called with each message that has arrived.
-        machines: Which nodes share a machine; None: those that the law names.
-        seed: For the random delays of `law.delays`.
+        machines: Which nodes share a machine; None: as the law says.
+        seed: Seed of the random delays of `law.delays`.
 
     Raises:
         ConfigError: if the law does not fit the nodes.
@@ -65,7 +65,7 @@ class Network(ABC):
     def join(self, name: str) -> Node:
         """Return the node of this name, which is added if there is none.
 
-        Another process may take the place of one that was cut off.
+        A new process may join under the name of a process that was cut off.
         """
         node = self._nodes.get(name)
         if node is None:
@@ -85,17 +85,17 @@ class Network(ABC):
         *others: Message,
         duration: Time | None = None,
     ) -> None:
-        """Send messages; those from one node to another stay in order.
+        """Send messages; messages from one node to another keep their order.
 
         Args:
-            message: may have bytes.
-            others: leave with it, and have no bytes.
+            message: the first message, which may have bytes.
+            others: further messages, which are sent together with it and have no bytes.
             duration: nanoseconds for which the message occupies both ends, in a serialised network;
-                by default they follow from its bytes.
+                by default the duration follows from its bytes.
 
         Raises:
             KeyError: if there is no such receiver.
-            ValueError: if another message than the first may have bytes.
+            ValueError: if another message than the first can have bytes.
         """
         try:
             link = sender.links[receiver]
@@ -118,13 +118,13 @@ class Network(ABC):
     # -- failures ----------------------------------------------------------------
 
     def cut(self, name: str) -> None:
-        """Drop what is on its way from and to a node, because its process has ended.
+        """Drop messages from and to a node that have not arrived, because its process has ended.
 
-        What another process sends in its place takes new paths.
+        Messages of its successor use new paths.
         """
         node = self._nodes.get(name)
         if node is None:
-            return  # its messages are not simulated one by one
+            return  # the messages of a formula are not simulated one by one
         links = list(node.links.values())
         node.links.clear()
         links += [link for each in self._nodes.values() if (link := each.links.pop(name, None))]
@@ -135,7 +135,7 @@ class Network(ABC):
 
     @abstractmethod
     def _abandon(self, link: NodePath) -> None:
-        """Forget what has not left its sender on a path that was cut."""
+        """Forget the messages that have not left their sender on a path that was cut."""
 
     # ----------------------------------------------------------------------------
 
@@ -159,7 +159,7 @@ class Network(ABC):
         return NodePath(source, target, latency, math.inf, local, loopback=nic)
 
     def _arrive_after(self, delay: Time, first: Transfer) -> None:
-        """Let a message arrive after so long, and with it those that leave behind it."""
+        """Let a message arrive after a delay, together with the messages that leave behind it."""
         link, kernel = first.link, self._kernel
         arrival, last = kernel.now + delay, first
         while last.after is not None:
@@ -187,7 +187,7 @@ class Network(ABC):
             link.last = None
 
     def _deliver(self, transfer: Transfer) -> None:
-        """Take a message out of the network; delays may hold it back."""
+        """Take a message out of the network; `delays` may hold it back."""
         if self._delays is not None and not transfer.link.local:
             self._delays(transfer)
         else:

@@ -1,28 +1,30 @@
 """The network with `serialised` contention (Zhang et al., A Hybrid Simulator, section 3.2).
 
-Nodes compute, send and receive independently. A node sends one message at a time and
-receives one at a time; the nodes on one machine share its interface, and so take turns, and
-have another one for messages among themselves. A transfer occupies
-both ends for bytes / bandwidth. Latency comes after that and occupies neither.
+Nodes compute, send and receive independently. A node sends one message at a time and receives one
+at a time. The nodes on one machine share its interface, and so take turns; another interface
+carries messages between them. A transfer occupies both ends for bytes / bandwidth. Then follows the
+latency, which occupies neither end.
 
-A sender that becomes free looks through its queue from the front and takes the first message
-whose receiver is free. It leaves a request with each busy receiver that it passes over. A
-receiver that becomes free serves the first request whose sender is free. So a receiver does
-O(1) work, and messages of one sender to one receiver stay in order.
+A sender that becomes free looks through its queue from the front and takes the first message whose
+receiver is free. It leaves a request with each busy receiver that it skips. A receiver that becomes
+free serves the first request whose sender is free. So a receiver does O(1) work, and messages of
+one sender to one receiver stay in order.
 
-A message without bytes, such as a pull, takes its latency and no turn: in the time of a large
-transfer thousands of packets leave and arrive, and its few bytes are among them. It waits only for
-earlier messages to the same receiver from the same sender, as on a TCP connection, so a pull stays
-behind its push: it leaves when the last of them has left. In the simulator of the paper nothing
-else is possible, since its workers send no pulls: a server answers a gradient with parameters.
+A message without bytes, such as a pull, takes its latency but no turn: during a large transfer
+thousands of packets leave and arrive, and the few bytes of the message are sent between them. It
+waits only for earlier messages from the same sender to the same receiver, as on a TCP connection.
+So a pull stays behind its push: it leaves when the last of these messages has left. In the
+simulator of the paper nothing else is possible, since its workers send no pulls: a server answers a
+gradient with parameters.
 
-The messages of a path whose request a receiver has are *parked* there, so that the sender does not
-look at them again. When the receiver comes to the request, they go back to their places in the
-sender's queue, which has the order of the calls of `send`.
+If a receiver has the request of a path, the messages of this path are *parked* at the receiver, so
+that the sender does not look at them again. When the receiver comes to the request, they go back to
+their places in the sender's queue, which has the order of the calls of `send`.
 
-A transfer is one event, its arrival. That its ends are free again is only a time; an event
-(a *wake*) is made of it where a message waits for it. While a wake is due the end counts as
-busy, so a message sent at that very moment cannot overtake those that wait.
+A transfer is one event, its arrival. The time at which its two ends are free again is only stored;
+an event (a *wake*) is created for that time only if a message waits for one of the ends. While a
+wake is due the end counts as busy, so a message sent at exactly that time cannot overtake waiting
+messages.
 """
 
 from __future__ import annotations
@@ -56,10 +58,10 @@ class SerialisedNetwork(Network):
             self._wake_sender_later(sender)
 
     def _follow(self, transfer: Transfer) -> None:
-        """Send a message that takes no turn, behind the earlier ones of its path."""
+        """Send a message that takes no turn, behind the earlier messages of its path."""
         link, now = transfer.link, transfer.requested
         before = link.unsent
-        if before is not None:  # `_arrive_after` takes it along
+        if before is not None:  # `_arrive_after` handles it as well
             while before.after is not None:
                 before = before.after
             before.after = transfer
@@ -77,8 +79,8 @@ class SerialisedNetwork(Network):
         link.parked.clear()
 
     def _send_next(self, sender: Nic) -> None:
-        """Start what the free sender can send, until it is busy again; no wake is due."""
-        sender.send_wake = False  # it was due now, perhaps
+        """Start what the free sender can send, until it is busy again. No wake is due."""
+        sender.send_wake = False  # the wake may have been due now
         now, outbox = self._kernel.now, sender.outbox
         while outbox:
             transfer = outbox.popleft()
@@ -103,7 +105,7 @@ class SerialisedNetwork(Network):
         link, kernel, size_bytes = transfer.link, self._kernel, transfer.size_bytes
         duration = transfer.duration
         if duration is None:
-            # Most are of one size.
+            # Most transfers have the same size.
             duration = link.duration if size_bytes == link.size else link.duration_of(size_bytes)
         now = transfer.started = kernel.now
         if duration:
@@ -140,7 +142,7 @@ class SerialisedNetwork(Network):
             sender, parked = link.source, link.parked
             if sender.sending_until > now or sender.send_wake:
                 _unpark(link)
-            elif parked:  # all other messages of this sender are parked, too
+            elif parked:  # all other messages of this sender are parked as well
                 sender.queued -= 1
                 self._start(parked.pop(0))
                 if parked:
@@ -151,9 +153,9 @@ class SerialisedNetwork(Network):
 
 
 def _unpark(link: NodePath) -> None:
-    """Put the messages of a path back to their places in the sender's queue."""
+    """Move the messages of a path back to their places in the sender's queue."""
     outbox, parked = link.source.outbox, link.parked
-    before: list[Transfer] = []  # the part of the queue up to the last of them
+    before: list[Transfer] = []  # the part of the queue up to the last one of these messages
     for transfer in parked:
         while outbox and outbox[0].number < transfer.number:
             before.append(outbox.popleft())

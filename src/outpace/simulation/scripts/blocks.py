@@ -47,11 +47,11 @@ _ONE_MODEL: Final = "as virtual time has one model for all"
 class OwnStepsBlock:
     """Flat parameters whose steps only the optimizer of a script can take, in its process.
 
-    Implements `SteppedParameters`. The state of the optimizer stays in the process.
+    Implements `SteppedParameters`. The state of the optimizer remains in the process.
 
     Args:
         initial: shape (parameters,).
-        process: of the script; it must be in `optimizer.step()` when a step is taken.
+        process: process of the script; it must be in `optimizer.step()` when a step is taken.
     """
 
     def __init__(self, initial: torch.Tensor, process: ScriptProcess) -> None:
@@ -98,10 +98,10 @@ class ScriptBlocks:
     """Makes parameters whose steps the scripts' own optimizers take. Implements `PeerBlocks`.
 
     Args:
-        optimizer: the run's, for the steps of the strategy itself.
+        optimizer: the run's optimizer, for the steps of the strategy itself.
 
     Attributes:
-        trailer: of gradients.
+        trailer: trailer of gradients.
         set: by worker, the parameters of the common model as its script has set them since the
             last commit.
     """
@@ -124,12 +124,13 @@ class ScriptBlocks:
         assert first.parameters is not None
         self.size_bytes = first.parameters.nbytes
         buffers = first.averaged.clone()
-        buffers[: len(first.averaged_layout.shapes)] = 1  # all workers take these
+        buffers[: len(first.averaged_layout.shapes)] = 1  # parameters that all workers have set
         self.initial: Value = value_with(first.parameters, buffers)
 
     def common(self) -> ParameterBlock:
         strategy = self._strategy
-        if strategy.has_common and strategy.has_own:  # an outer optimizer of the strategy
+        # the step of an outer optimizer of the strategy
+        if strategy.has_common and strategy.has_own:
             return parameter_block(self.initial, strategy.common_optimizer(self._optimizer))
         before = self._begin_commit if strategy.averages_gradients else lambda _: None
         return self.new(0, self.common_settings, before_step=before)
@@ -155,10 +156,10 @@ class ScriptBlocks:
         return taken_apart(value_of(value), self.trailer.buffers.elements)[0]
 
     def _begin_commit(self, common: ScriptBlock) -> None:
-        """Give the common model the parameters that all scripts have set, if they have.
+        """Set the common model to the parameters that all scripts have set, if they have.
 
         Raises:
-            ConfigError: if workers would take different steps: there is one model for all.
+            ConfigError: if workers would take different steps, because there is one model for all.
         """
         training = [n for n in range(self.workers) if not self.has_left(n)]
         first, *others = training or [0]
@@ -188,7 +189,7 @@ class ScriptBlocks:
         leaves_buffers: bool = False,
         before_step: Callable[[ScriptBlock], None] = lambda _: None,
     ) -> ScriptBlock:
-        """Return the parameters at the start, changed by steps of this worker's optimizer."""
+        """Return the initial parameters, with this worker's optimizer for their steps."""
         first, counts = self.first, self._strategy.has_own
         initial, buffers = taken_apart(self.initial, self.trailer.buffers.elements)
         parameters: SteppedParameters

@@ -1,4 +1,4 @@
-"""The body of a run whose gradients a user's script computes, in a process for each worker."""
+"""The body of a run in which user's scripts compute the gradients, each in its own process."""
 
 from __future__ import annotations
 
@@ -29,20 +29,20 @@ from outpace.support.units import Time
 from outpace.sync import AllReduce
 from outpace.sync.messages import Message, Push, worker_name
 
-_MOST_FILES: Final = 100  # in the summary
+_MOST_FILES: Final = 100  # name in the summary
 
 
 class ScriptBody(Body, Host):
-    """Lets scripts compute gradients, and answers them.
+    """Lets scripts compute gradients, and answers their messages.
 
-    The scripts evaluate their model themselves: the metrics are what they log.
+    The scripts evaluate their model themselves, so the metrics are the values that they log.
 
     Args:
-        route: of the messages of the scripts' own collectives; None: by the formula.
-        all_reduce: how an all-reduce of the scripts is made.
+        route: route of the messages of the scripts' own collectives; None: the formula.
+        all_reduce: how an all-reduce of the scripts is carried out.
 
     Attributes:
-        collectives: the scripts' own, beside the messages of the strategy.
+        collectives: the scripts' own collectives, besides the messages of the strategy.
     """
 
     may_leave = True
@@ -59,7 +59,8 @@ class ScriptBody(Body, Host):
         self._kernel, self._recorder = run.kernel, run.recorder
         experiment = run.experiment
         self._reached_target = False
-        self._unusable: set[int] = set()  # workers whose unusable gradients were noted
+        # workers about whose unusable gradients the user was warned
+        self._unusable: set[int] = set()
         names = [worker_name(worker) for worker in range(experiment.workers)]
         self._warned: set[str] = set()
         self._first_gradients = SameGradients(names, run.warn)
@@ -128,7 +129,7 @@ class ScriptBody(Body, Host):
     # -- iterations --------------------------------------------------------------------------
 
     async def evaluation(self, worker: int, iteration: int) -> Time:
-        """Let the time pass in which a script evaluates before an iteration; return it (ns)."""
+        """Let the time of a script's evaluation before an iteration pass; return the time (ns)."""
         duration, begun = next(self._evaluations[worker]), self._kernel.now
         if duration:
             await self._kernel.sleep_ns(duration)
@@ -136,14 +137,15 @@ class ScriptBody(Body, Host):
         return duration
 
     def note_step(self, worker: int, step: Stepped) -> None:
-        """Take what the end of a step says beside its gradient."""
+        """Note the data besides the gradient that a script reports at the end of a step."""
         if step.first is not None:
             self._first_gradients.add(worker_name(worker), *step.first)
         if step.gradient is Gradient.NOT_FINITE and worker not in self._unusable:
             self._unusable.add(worker)
             notices.warn(
                 f"a gradient of {worker_name(worker)} is not finite: it is not pushed (iteration "
-                f"{self._run.totals.iterations.get(worker, 1) - 1}), nor are later ones like it"
+                f"{self._run.totals.iterations.get(worker, 1) - 1}), and later ones that "
+                "are not finite are not pushed"
             )
         self.models.note_step(worker, step)
 
@@ -160,7 +162,8 @@ class ScriptBody(Body, Host):
 
     def _ended(self, part: Part) -> None:
         """Note that a worker has the result of a collective of its script."""
-        if part.call.bucket is not None:  # a backward pass notes all of its buckets as one
+        # a backward pass records all its buckets as one all-reduce
+        if part.call.bucket is not None:
             return
         iteration = self._run.totals.iterations.get(part.worker, 0)
         times = part.joined, part.all_joined, part.ended
@@ -214,12 +217,12 @@ class ScriptBody(Body, Host):
 
 
 class ScriptComputation(Computation):
-    """How the script of one worker computes its gradients.
+    """Computes the gradients of one worker by its script.
 
     When an iteration begins, the script gets the parameters. The simulation then waits until the
-    script begins a forward pass, because it may end instead. When the virtual time of the
-    iteration has passed, the simulation waits for the end of the script's step. In between, the
-    scripts of all workers compute side by side.
+    script begins a forward pass, because it may end instead. When the virtual time of the iteration
+    has passed, the simulation waits for the end of the script's step. In between, the scripts of
+    all workers compute in parallel.
     """
 
     def __init__(
@@ -231,8 +234,8 @@ class ScriptComputation(Computation):
     ) -> None:
         super().__init__(run, worker, process)
         self._body, self._script = body, body.processes[worker]
-        self._evaluated: Time = 0  # duration of the evaluation before the present iteration
-        self._rest: Time = 0  # of the computation, after the share that `begin` was asked for
+        self._evaluated: Time = 0  # duration of the evaluation before the present iteration (ns)
+        self._rest: Time = 0  # rest of the computation after the share that `begin` was given
         self._step: Stepped
         self._settings: StepSettings
         self._has_left = False
@@ -288,7 +291,7 @@ class ScriptComputation(Computation):
         held: Time,
         last_shard: int = NONE,
     ) -> None:
-        """Note an iteration; an evaluation before it and waits for others are no computation."""
+        """Note an iteration; an evaluation before it, and waits for others, are not computation."""
         waited, self._script.waited = self._script.waited, 0
         started += self._evaluated
         computed = max(started, computed - waited)

@@ -1,4 +1,4 @@
-"""The run of the scripts, as the process of a script needs it."""
+"""The interface of a run for the processes of its scripts."""
 
 from __future__ import annotations
 
@@ -15,20 +15,20 @@ from outpace.simulation.scripts.shared_memory import CallMemory, StepGradient
 
 
 class ScriptModels:
-    """What scripts train, where the exchange of the run keeps it.
+    """The models that scripts train, if the exchange of the run stores them.
 
-    These do nothing: scripts that train with their own collectives keep their models themselves,
-    and before a run there are none.
+    These methods do nothing: scripts that train with their own collectives store their models
+    themselves, and before a run there are no models.
     """
 
     def gradient(
         self, worker: int, step: Stepped, flat: StepGradient | None
     ) -> Sequence[Block | None]:
-        """Return the gradient of a step in blocks; None in place of each if there is none."""
+        """Return the gradient of a step in blocks; None for each block if there is none."""
         raise NotImplementedError
 
     def note_step(self, worker: int, step: Stepped) -> None:
-        """Take what the end of a step says beside its gradient."""
+        """Note the data besides the gradient that a script reports at the end of a step."""
 
     def buffers(self, worker: int) -> torch.Tensor | None:
         """Return the averaged model buffers of a worker's own model; None: it has none."""
@@ -39,22 +39,22 @@ class ScriptModels:
 
     def optimizer_state(self, worker: int) -> Sequence[OptimizerState]:
         """Return the present state of the optimizer that takes this worker's steps, by block."""
-        return [{}]  # the script's own optimizer has it
+        return [{}]  # the script's own optimizer has the state
 
     def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
         """Replace the state of the optimizer, by number of the parameter."""
 
     def parameters_set(self, worker: int, given: Value, now: torch.Tensor) -> None:
-        """Take parameters that a script has set itself in its own model.
+        """Accept parameters that a script has set in its own model.
 
         Args:
-            given: those that the model was given last, with averaged model buffers.
-            now: those in the model; shape (parameters,).
+            given: the parameters that the model was last given, with averaged model buffers.
+            now: the parameters in the model; shape (parameters,).
         """
 
 
 class Host:
-    """The run that the scripts take part in, as their processes need it.
+    """The run to which the scripts belong, as their processes need it.
 
     Attributes:
         models: what the scripts train.
@@ -63,10 +63,10 @@ class Host:
     models: ScriptModels
 
     def logged(self, worker: int, values: Mapping[str, float]) -> None:
-        """Keep what a script logs now."""
+        """Record what a script logs now."""
 
     def warned(self, text: str) -> None:
-        """Warn the user, once if several scripts do."""
+        """Warn the user; once if several scripts give the same warning."""
 
     def joined(self, worker: int, call: Joined, memory: CallMemory) -> None:
         """Let a worker join a collective of its script."""
@@ -74,6 +74,6 @@ class Host:
     async def result(self, worker: int, number: int) -> Part | None:
         """Wait for the end of a collective; return True if the worker has outputs of it.
 
-        None: another worker has come to the end of the run and never joins it.
+        None: another worker is at the end of the run and never joins it.
         """
         raise NotImplementedError

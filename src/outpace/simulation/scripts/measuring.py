@@ -1,9 +1,9 @@
 """Run times of a script's steps, measured on this computer before a run in virtual time.
 
-A process of its own runs the script as worker 0, alone, and takes the first steps without changing
-the parameters, unless the script takes its steps itself. It is then ended, and before that if it is
-about to write to a file when enough steps are measured. What it prints is discarded. Files that it
-writes before are named in a warning, because the run then finds them.
+A separate process runs the script alone as worker 0, and takes the first steps without changing the
+parameters, unless the script takes its own steps. Then the script is ended; it is ended earlier if
+it is about to write to a file when enough steps are measured. Its output is discarded. A warning
+names the files that it has written, because the run will find them.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from outpace.support.notices import warn
 
 T = TypeVar("T")
 _WARM_UP: Final = 3  # steps
-_LEAST: Final = 3  # steps that must be measured, if the script has fewer than are asked for
-_NAMED: Final = 3  # files
+_LEAST: Final = 3  # least number of measured steps, if the script has fewer than requested
+_NAMED: Final = 3  # number of files that a warning names
 
 
 def times_of_script(experiment: Experiment, samples: int) -> tuple[float, ...]:
-    """Return the seconds of so many steps of a script, or of as many as it takes.
+    """Return the seconds of a number of steps of a script, or of as many as it takes.
 
     Raises:
         ConfigError: if the script takes too few steps.
@@ -51,7 +51,7 @@ def times_of_script(experiment: Experiment, samples: int) -> tuple[float, ...]:
 
 
 def _wrote(steps: int, paths: Sequence[str]) -> str:
-    """Return what to say of files that were written while steps were measured."""
+    """Return a warning about files that were written while steps were measured."""
     names = [os.path.relpath(path) for path in paths]
     names = [min(pair, key=len) for pair in zip(names, paths, strict=True)]
     shown = ", ".join(names[:_NAMED])

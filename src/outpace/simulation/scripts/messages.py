@@ -1,10 +1,10 @@
 """The messages between the simulation and a script's process.
 
-They are processes of one run on one machine, so messages are pickled objects in a pipe. Parameters
-and gradients lie in shared memory (`Slots`), written by one side while the other waits.
+These are processes of one run on one machine, so messages are pickled objects in a pipe. Parameters
+and gradients are in shared memory (`Slots`), written by one side while the other waits.
 
-Messages are pickled here: a pipe's own `send` would put their tensors into shared memory, which is
-gone if the sender has ended before they are read.
+Messages are pickled here, because a pipe's own `send` would put their tensors into shared memory,
+which does not exist any more if the sender ends before they are read.
 """
 
 from __future__ import annotations
@@ -41,25 +41,25 @@ class ToScript:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attached(FromScript):
-    """The script has called `outpace.attach`, and waits for `Begin`.
+    """Tells that the script has called `outpace.attach`, and waits for `Begin`.
 
     Attributes:
         layout, layers: see `ScriptModel`.
-        dtype: of the parameters.
+        dtype: dtype of the parameters.
         optimizer: name of the optimizer's class.
-        takes_steps: True if the optimizer takes its steps in the script's process, because only
-            the script knows its class; then state is empty.
-        settings: of the optimizer's groups.
+        takes_steps: True if the optimizer takes its steps in the script's process, because only the
+            script knows its class; then `state` is empty.
+        settings: settings of the optimizer's groups.
         members: for each group, the numbers of its parameters.
         state: the state with which the optimizer begins, by number of the parameter; empty if it
             has not taken steps.
-        state_digest: of that state; empty if it has not taken steps.
-        digest: of the parameters.
+        state_digest: digest of that state; empty if the optimizer has not taken steps.
+        digest: digest of the parameters.
         parameters: only from worker 0; shape (parameters,).
         averaged: the vector of the model buffers that workers average.
-        averaged_layout: of that vector.
+        averaged_layout: layout of that vector.
         buffers, used: see `ScriptModel`.
-        own_bytes: the memory that the process shares with no other; None if that is unknown.
+        own_bytes: the memory that the process shares with no other; None if it is unknown.
         is_followed: True if the script's own collectives and optimizer do the training; then
             settings, state and averaged are empty.
     """
@@ -85,11 +85,11 @@ class Attached(FromScript):
 
 @dataclass(frozen=True, slots=True)
 class Computes(FromScript):
-    """The script has begun a forward pass with gradients.
+    """Tells that the script has begun a forward pass with gradients.
 
     Attributes:
-        abortable: True if it is in `outpace.abortable`.
-        evaluated: True if it has evaluated its model since the last step.
+        abortable: True if the pass is in `outpace.abortable`.
+        evaluated: True if the script has evaluated its model since the last step.
     """
 
     abortable: bool
@@ -98,19 +98,19 @@ class Computes(FromScript):
 
 @dataclass(frozen=True, slots=True)
 class Reaches(FromScript):
-    """The script computes, and joins no collective before this share of its iteration is done."""
+    """Tells that the script joins no collective before this share of its iteration is computed."""
 
     progress: float
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class Joined(Signature, FromScript):
-    """The script has begun its part in a collective.
+    """Tells that the script has begun its part in a collective.
 
     Attributes:
-        place: where the inputs lie in the memory for collectives, one after the other, and where
+        place: where the inputs are in the memory for collectives, one after the other, and where
             the outputs are expected; in bytes.
-        progress: share of the computation of the present iteration that is done, in [0, 1].
+        progress: completed share of the computation of the present iteration, in [0, 1].
     """
 
     place: int
@@ -119,7 +119,7 @@ class Joined(Signature, FromScript):
 
 @dataclass(frozen=True, slots=True)
 class Awaits(FromScript):
-    """The script waits for `Done`, the end of a collective."""
+    """Tells that the script waits for `Done`, the end of a collective."""
 
     number: int
 
@@ -127,22 +127,22 @@ class Awaits(FromScript):
 class Gradient(Enum):
     """The kind of gradient that a step of the script hands over."""
 
-    READY = "ready"  # in the slot
+    READY = "ready"  # the gradient is in the slot
     SKIPPED = "skipped"  # GradScaler skips the step
     NOT_FINITE = "not finite"
 
 
 @dataclass(frozen=True, slots=True)
 class Stepped(FromScript):
-    """The script has called `optimizer.step()`, and waits for `Go` or `Over`.
+    """Tells that the script has called `optimizer.step()`, and waits for `Go` or `Over`.
 
     Attributes:
-        settings: of the optimizer's groups in this step.
+        settings: settings of the optimizer's groups in this step.
         unused: numbers of the parameters without a gradient.
-        computed_s: seconds since `Go`, without untimed ones.
+        computed_s: seconds of computation since `Go`, without untimed spans.
         first: iteration and digest of the worker's first gradient; see `FirstGradient`.
         batch_size: see `Place.batch_size`.
-        sets: True if the script has set its own parameters since `Go`: they are in their slot.
+        sets: True if the script has set its own parameters since `Go`; they are in their slot.
     """
 
     gradient: Gradient
@@ -156,49 +156,50 @@ class Stepped(FromScript):
 
 @dataclass(frozen=True, slots=True)
 class Taken(FromScript):
-    """The script has done `TakeStep`: the parameters after it are in their slot."""
+    """Tells that the script has done `TakeStep`: the new parameters are in their slot."""
 
 
 @dataclass(frozen=True, slots=True)
 class Logged(FromScript):
-    """The script has called `outpace.log`; see `outpace.record.logged.checked`."""
+    """Tells that the script has called `outpace.log`; see `outpace.record.logged.checked`."""
 
     values: dict[str, float]
 
 
 @dataclass(frozen=True, slots=True)
 class Warns(FromScript):
-    """A warning for the user. What several workers say alike is shown once."""
+    """A warning for the user. If several workers give the same warning, it is shown once."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class WantOutcome(FromScript):
-    """The script reads whether its step was cut off: it waits for `Outcome`."""
+    """Tells that the script asks whether its step was cut off, and waits for `Outcome`."""
 
 
 @dataclass(frozen=True, slots=True)
 class WantState(FromScript):
-    """The script saves the state of its optimizer: it waits for `States`."""
+    """Tells that the script saves its optimizer's state, and waits for `States`."""
 
 
 @dataclass(frozen=True, slots=True)
 class LoadState(FromScript):
-    """The script has loaded a state into its optimizer."""
+    """Tells that the script has loaded a state into its optimizer."""
 
     state: Mapping[int, State]
 
 
 @dataclass(frozen=True, slots=True)
 class Left(FromScript):
-    """The script takes no more steps.
+    """Tells that the script takes no more steps.
 
     Attributes:
-        fetch: True if it waits for `FinalParameters`.
-        buffers: as in `Attached`.
-        parameters: of worker 0's model, if the script trains it itself; shape (parameters,).
-        sets: as in `Stepped`.
+        fetch: True if the script waits for `FinalParameters`.
+        buffers: see `Attached`.
+        parameters: parameters of worker 0's model, if the script trains it itself; shape
+            (parameters,).
+        sets: see `Stepped`.
     """
 
     fetch: bool
@@ -209,19 +210,19 @@ class Left(FromScript):
 
 @dataclass(frozen=True, slots=True)
 class Wrote(FromScript):
-    """The script, which is run only to measure its steps, writes a file before there are enough."""
+    """Tells that a measured script writes a file before enough steps are measured."""
 
     path: str
 
 
 @dataclass(frozen=True, slots=True)
 class Ended(FromScript):
-    """The script has ended.
+    """Tells that the script has ended.
 
     Attributes:
-        error: how it failed; its type and its text.
+        error: how it failed: type and text of the error.
         written: files that it has opened to write to them.
-        overwritten: those that it has not only appended to.
+        overwritten: files that it has not only appended to.
     """
 
     error: tuple[type[OutpaceError], str] | None
@@ -234,12 +235,12 @@ class Ended(FromScript):
 
 @dataclass(frozen=True, slots=True)
 class Begin(ToScript):
-    """The run begins.
+    """Tells that the run begins.
 
     Attributes:
         elements: number of parameters.
-        slices: of the flat parameters, one for each server.
-        buffers: worker 0's, which all begin with.
+        slices: slices of the flat parameters, one for each server.
+        buffers: worker 0's buffers, with which all workers begin.
     """
 
     elements: int
@@ -249,10 +250,10 @@ class Begin(ToScript):
 
 @dataclass(frozen=True, slots=True)
 class Go(ToScript):
-    """The parameters are in the slot: continue with the next gradient.
+    """Tells the script to continue with the next gradient; the parameters are in the slot.
 
-    discard: the last step was cut off; put the model buffers back. averages: averaged model buffers
-    that it has not loaded are beside the parameters.
+    discard: True: the last step was cut off, so the model buffers must be restored. averages: True:
+    new averaged model buffers are stored with the parameters.
     """
 
     iteration: int
@@ -262,7 +263,7 @@ class Go(ToScript):
 
 @dataclass(frozen=True, slots=True)
 class TakeStep(ToScript):
-    """Take a step of the script's optimizer from the parameters along the gradient in the slots.
+    """Tells the script to take an optimizer step along the gradient in the slots.
 
     unused: numbers of the parameters without a gradient.
     """
@@ -272,16 +273,16 @@ class TakeStep(ToScript):
 
 @dataclass(frozen=True, slots=True)
 class Outcome(ToScript):
-    """Whether the step was cut off, now that its virtual time has passed."""
+    """Tells whether the step was cut off, after its virtual time has passed."""
 
     stopped: bool
 
 
 @dataclass(frozen=True, slots=True)
 class Done(ToScript):
-    """A collective has ended.
+    """Tells that a collective has ended.
 
-    has_outputs: True if this worker's outputs are in the memory; else they stay as they were.
+    has_outputs: True if this worker's outputs are in the memory; otherwise they do not change.
     """
 
     has_outputs: bool
@@ -289,16 +290,16 @@ class Done(ToScript):
 
 @dataclass(frozen=True, slots=True)
 class States(ToScript):
-    """The state of the optimizer: of the pieces of parameters in each slice."""
+    """The state of the optimizer, for the pieces of parameters in each slice."""
 
     states: Sequence[OptimizerState]
 
 
 @dataclass(frozen=True, slots=True)
 class FinalParameters(ToScript):
-    """All workers have left; the parameters are in the slot.
+    """Tells that all workers have left, and that the final parameters are in the slot.
 
-    has_buffers: True if the averaged model buffers are behind them.
+    has_buffers: True if the averaged model buffers are stored with them.
     """
 
     has_buffers: bool
@@ -306,10 +307,10 @@ class FinalParameters(ToScript):
 
 @dataclass(frozen=True, slots=True)
 class Over(ToScript):
-    """The run is over: exit the script.
+    """Tells the script to exit, because the run is over.
 
     Attributes:
-        reason: to be printed; empty if it was ended early.
+        reason: text to print; empty if the run was ended early.
         discard: True if the last step did not end in time; see `Go`.
     """
 

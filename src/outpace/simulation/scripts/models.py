@@ -1,4 +1,4 @@
-"""What scripts train, where servers or the workers themselves keep it."""
+"""The models that scripts train, stored at servers or at the workers."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from outpace.sync.parameter_block import ParameterBlock, parameter_block
 
 
 class ServerModels(ScriptModels):
-    """The blocks of all servers, whose steps the script's optimizer takes."""
+    """The blocks of all servers, with the script's optimizer for their steps."""
 
     def __init__(self, run: VirtualRun, workload: ScriptWorkload) -> None:
         first, self._slices = workload.first, workload.slices
@@ -68,7 +68,7 @@ class ServerModels(ScriptModels):
 
 
 class PeerScriptModels(ScriptModels):
-    """The models of scripts without servers, as their processes ask for them and change them."""
+    """The models of scripts without servers, which the processes of the scripts read and change."""
 
     def __init__(
         self,
@@ -79,15 +79,16 @@ class PeerScriptModels(ScriptModels):
     ) -> None:
         self._run, self._models, self._blocks, self._processes = run, models, blocks, processes
         self._strategy, self._trailer = models.strategy, blocks.trailer
-        self._has_differed = False  # workers whose steps use the mean of settings have other ones
+        # if steps use the mean of settings, workers may have different ones
+        self._has_differed = False
 
     def gradient(
         self, worker: int, step: Stepped, flat: StepGradient | None
     ) -> Sequence[Block | None]:
-        # The script is in its step: nothing has been written over what lies beside the gradient.
+        # The script is in its step, so the vector next to the gradient has not been overwritten.
         buffers = self._processes[worker].computed_buffers.clone()
         if flat is None:
-            if self._strategy.has_own:  # the model buffers are kept, as a real worker's model does
+            if self._strategy.has_own:  # the model buffers are kept, as in a real worker's model
                 self._own_block(worker).keep(buffers)
             return [None]
         trailer = self._trailer
@@ -115,7 +116,7 @@ class PeerScriptModels(ScriptModels):
             return
         own = self._own_block(worker)
         flat, _ = taken_apart(own.read(), elements)
-        if not torch.equal(flat, before):  # averaged with another worker meanwhile
+        if not torch.equal(flat, before):  # averaged with another worker in the meantime
             now = flat + (now - before)
         own.set_parameters(now)
 
@@ -126,7 +127,8 @@ class PeerScriptModels(ScriptModels):
         vector = self.buffers(0)
         if vector is None:
             return
-        layout = self._trailer.buffers  # averaged after the last step of worker 0's script, perhaps
+        # they may have been averaged after the last step of worker 0's script
+        layout = self._trailer.buffers
         for name, piece, is_averaged in zip(
             layout.shapes, layout.of_values(vector), layout.averaged(vector), strict=True
         ):
@@ -147,7 +149,7 @@ class PeerScriptModels(ScriptModels):
         return [self._models.model.optimizer_state()]
 
     def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
-        """Replace that state. Of the model that workers share, the first worker's counts."""
+        """Replace that state; the first worker's counts for the model that workers share."""
         if self._strategy.has_own:
             self._own_block(worker).load_optimizer_state(state)
         elif worker == self._blocks.first_training:

@@ -55,18 +55,19 @@ from outpace.support.units import Time
 from outpace.sync.messages import worker_name
 
 LIMIT_REACHED: Final = "stop.iterations is reached"
-_SILENT_S: Final = 120.0  # without a message, until that is said
+_SILENT_S: Final = 120.0  # seconds without a message until a line says so
 
 
 class ScriptProcess:
     """Starts the script of one worker, and exchanges messages with it.
 
-    Every method that waits for the script raises what the script raised, as ConfigError or
-    RunError with the number of the worker.
+    Every method that waits for the script raises the script's exception as ConfigError or RunError
+    with the number of the worker.
 
     Args:
         files: the folder for files of all workers' scripts.
-        has_reader: called while this waits; raises if nothing reads the output of scripts.
+        has_reader: called during a wait for the script; raises if nothing reads the output of
+            scripts.
         measured: see `run_script`.
     """
 
@@ -81,24 +82,25 @@ class ScriptProcess:
     ) -> None:
         self.worker, self._name = worker, worker_name(worker)
         self._slots = Slots()
-        self.memory = CallMemory()  # of the script's own collectives
+        self.memory = CallMemory()  # memory of the script's own collectives
         arguments = self._slots, self.memory, experiment, files, output.for_process, measured
         self.child = Child(self._name, run_script, worker, *arguments)
         self._has_reader = has_reader
         output.started()
         self.host: Host
-        self.step: Stepped | None = None  # the last one
+        self.step: Stepped | None = None  # the last step
         self.has_left = False
-        self.waited: Time = 0  # in collectives of its own, in the present iteration
-        self.written: list[str] = []  # while steps are measured: files, before there are enough
+        self.waited: Time = 0  # time in its own collectives, in the present iteration
+        self.written: list[str] = []  # files written before enough steps were measured
         self.buffers = torch.empty(0)  # model buffers, as bytes
-        self.parameters: torch.Tensor | None = None  # if the script trains them itself, at its end
+        # final parameters, if the script trains them itself
+        self.parameters: torch.Tensor | None = None
         self.ended: Ended | None = None
-        self._ahead: Stepped | None = None  # arrived before it was asked for
+        self._ahead: Stepped | None = None  # a message that arrived before it was needed
         self._averaged = 0  # elements of the vector of averaged model buffers
-        self._given: torch.Tensor | None = None  # the one that the script was last given
+        self._given: torch.Tensor | None = None  # the vector that the script was last given
         self._is_computing = self._waits_for_final = self._is_stopped = False
-        self._is_waiting = False  # in a collective of its own
+        self._is_waiting = False  # the script is in a collective of its own
         self._is_cut_off = False  # the step whose virtual time has passed
         self._gradient: weakref.ref[StepGradient] | None = None
         self._shown: Sequence[Block] = ()  # the parameters that the script was given last
@@ -106,13 +108,13 @@ class ScriptProcess:
     # -- before the run ------------------------------------------------------------------
 
     def begin(self, first: Attached, slices: list[slice]) -> None:
-        """Begin the run; see `Begin`. first: what worker 0 has attached."""
+        """Begin the run; see `Begin`. first: the model of worker 0."""
         elements, self._averaged = sum(first.layers), first.averaged_layout.elements
         self._slots.open(elements, first.dtype, first.averaged_layout)
         self._send(Begin(elements, slices, first.buffers))
 
     def done(self, part: Part) -> None:
-        """Let a script continue that awaits the end of a collective; see `Done`."""
+        """Wake a script that awaits the end of a collective; see `Done`."""
         self._send(Done(part.has_outputs))
 
     # -- steps ---------------------------------------------------------------------------
@@ -120,7 +122,7 @@ class ScriptProcess:
     async def go(self, parameters: Sequence[Block], iteration: int) -> Computes | None:
         """Let the script continue; return when it computes, or None if it leaves the run.
 
-        A last step whose end was not awaited was cut off.
+        If the end of the last step was not awaited, that step was cut off.
         """
         discard = self._is_computing
         if discard and await self.finish_step(cut_off=True) is None:
@@ -134,14 +136,14 @@ class ScriptProcess:
         if isinstance(message, Left):
             self._take_set(message)
             return None
-        if isinstance(message, Stepped):  # a step without a forward pass
+        if isinstance(message, Stepped):  # the script takes a step without a forward pass
             self._ahead = message
             return Computes(abortable=False, evaluated=False)
         assert isinstance(message, Computes)
         return message
 
     def gradient(self) -> StepGradient | None:
-        """Return the gradient of the step that has ended; None if it has none that can be used."""
+        """Return the gradient of the step that has ended; None if it has no usable one."""
         if self.step is None or self.step.gradient is not Gradient.READY:
             return None
         gradient = StepGradient(self._slots.gradient)
@@ -162,7 +164,7 @@ class ScriptProcess:
             unused: numbers of the parameters without a gradient.
 
         Raises:
-            RunError: if the script has left the run, and its optimizer with it.
+            RunError: if the script, and so its optimizer, has left the run.
         """
         if self.has_left:
             raise RunError(
@@ -178,7 +180,7 @@ class ScriptProcess:
         return self._slots.parameters[: parameters.numel()].clone()
 
     def _fill(self, parameters: Sequence[Block], *, has_buffers: bool = True) -> bool:
-        """Put parameters into their slot, and what is behind them beside it.
+        """Put parameters into their slot, and the vector that follows them next to the slot.
 
         Returns:
             True if the script has not been given this vector of averaged model buffers yet.
@@ -194,13 +196,13 @@ class ScriptProcess:
         return is_new
 
     def _free_slot(self) -> None:
-        """Copy a gradient out of its slot, which is about to be overwritten, if it is needed."""
+        """Copy a gradient that is still needed out of its slot, before the slot is overwritten."""
         held = None if self._gradient is None else self._gradient()
         if held is not None:
             held.take()
 
     async def finish_step(self, *, cut_off: bool = False) -> Stepped | None:
-        """Return the step that the script is in, at its end; None if it leaves the run instead.
+        """Return the present step of the script at its end; None if the script leaves the run.
 
         cut_off: the virtual time of the step was cut off.
         """
@@ -240,18 +242,19 @@ class ScriptProcess:
     # -- the end ---------------------------------------------------------------------------
 
     def stop(self, reason: str) -> None:
-        """Make a script that waits for its next step exit. reason: is printed."""
+        """Make a script that waits for its next step exit. reason: text to print."""
         if not self.has_left and not self._is_computing:
             self._send(Over(reason))
             self._is_stopped = True
 
     def begin_end(self, parameters: Sequence[Block], reason: str, buffers: Block | None) -> None:
-        """Let the script continue to its end, for which `await_end` waits.
+        """Let the script continue to its end; `await_end` waits for the end.
 
         Args:
-            parameters: the final ones, for a script that waits for them.
+            parameters: the final parameters, for a script that waits for them.
             reason: why a script that still trains ends here.
-            buffers: the averaged model buffers of its own model; None: it has no model of its own.
+            buffers: the averaged model buffers of the worker's own model; None: it has no own
+                model.
         """
         has_buffers = buffers is not None
         discard = self._is_computing and not self.has_left
@@ -276,7 +279,7 @@ class ScriptProcess:
         self._is_computing = False
 
     def _end_wait(self, reason: str) -> None:
-        """Make a script exit that waits for other workers. reason: is printed."""
+        """Make a script exit that waits for other workers. reason: text to print."""
         self._send(Over(reason, discard=True))
         self._is_stopped = True
 
@@ -299,7 +302,7 @@ class ScriptProcess:
         return True
 
     def close(self) -> None:
-        """End the process, whatever it does. Idempotent."""
+        """End the process in any state. Idempotent."""
         if self.child.pipe.closed:
             return
         self.child.end(by_itself=self.ended is not None)

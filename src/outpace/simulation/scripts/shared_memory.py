@@ -1,4 +1,4 @@
-"""Memory that the simulation shares with a script's process, which gets it when it starts.
+"""Memory that the simulation shares with a script's process from the process's start.
 
 One side writes while the other waits.
 """
@@ -21,12 +21,12 @@ _ALIGNED: Final = 64  # bytes
 class Slots(SharedMemory):
     """The parameters and the gradient of one worker.
 
-    Beside each of them is the vector of averaged model buffers (`engine.scripts.buffers`). Its size
-    is known once the script has attached.
+    Each slot is followed by a vector of averaged model buffers (`engine.scripts.buffers`), whose
+    size is known once the script has attached.
 
     Attributes:
-        to_load: the vector beside the parameters.
-        computed: the vector beside the gradient.
+        to_load: the vector after the parameters.
+        computed: the vector after the gradient.
     """
 
     parameters: torch.Tensor
@@ -45,14 +45,14 @@ class Slots(SharedMemory):
 
 
 class CallMemory(SharedMemory):
-    """The tensors of collectives that have not ended, each with a place of its own."""
+    """The tensors of collectives that have not ended, each at a separate place."""
 
     def __init__(self, file: int | None = None) -> None:
         super().__init__(file)
         self._ends: dict[int, int] = {}  # by the place
 
     def take(self, size: int) -> int:
-        """Return the first byte of a place for `size` bytes."""
+        """Return the first byte of a free place for `size` bytes."""
         needed, place = max(_ALIGNED, _aligned(size)), 0
         for begins, ends in sorted(self._ends.items()):
             if begins - place >= needed:
@@ -63,12 +63,12 @@ class CallMemory(SharedMemory):
         return place
 
     def give_back(self, place: int) -> None:
-        """Let another collective have this place."""
+        """Make this place free for another collective."""
         del self._ends[place]
 
 
 class StepGradient:
-    """The gradient of a step. It lies in the slot of the process until it is read.
+    """The gradient of a step. It is in the slot of the process until it is read.
 
     Args:
         slot: the gradient; overwritten in the next step.
@@ -80,7 +80,7 @@ class StepGradient:
         self.dtype, self.elements = slot.dtype, len(slot)
 
     def take(self) -> None:
-        """Copy the gradient out of the slot, which is about to be overwritten."""
+        """Copy the gradient out of the slot, before the slot is overwritten."""
         if self._slot is not None:
             self._flat, self._slot = self._slot.clone(), None
 

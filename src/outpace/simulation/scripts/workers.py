@@ -1,4 +1,4 @@
-"""The scripts of all virtual workers of a run, each in a process of its own, and their model."""
+"""The scripts of all virtual workers of a run, each in a separate process, and their models."""
 
 from __future__ import annotations
 
@@ -31,22 +31,21 @@ from outpace.sync.messages import worker_name
 from outpace.tasks import Evaluation
 
 _LOOK_MS: Final = 50
-_COPIES_ONCE: Final = 8  # of the parameters in the simulation, whatever the number of workers
+_COPIES_ONCE: Final = 8  # copies of the parameters in the simulation, for any number of workers
 
 
 class ScriptWorkers:
     """Starts the script of each worker and waits until all have called `outpace.attach`.
 
     Args:
-        files: the folder for files of the scripts; None: the run keeps none.
+        files: the folder for files of the scripts.
         show: called with each line that the scripts print.
-        measured: start only the script of worker 0, to measure its steps; the fewest that are
-            enough.
+        measured: start only the script of worker 0, to measure at least this number of its steps.
 
     Attributes:
         files: as given.
-        processes: by worker.
-        attached: what each has attached, by worker.
+        processes: processes of the scripts, by worker.
+        attached: what each script has attached, by worker.
 
     Raises:
         ConfigError: if the scripts do not fit the run, or not into the memory.
@@ -62,7 +61,7 @@ class ScriptWorkers:
         measured: int | None = None,
     ) -> None:
         require_forking()
-        # Making a torch optimizer imports it, which takes two seconds of each process.
+        # Making a torch optimizer imports more of torch, which takes two seconds in each process.
         preload("torch._dynamo")
         preload("outpace.simulation.scripts.child.main")
         self._output = OutputThread()
@@ -97,7 +96,7 @@ class ScriptWorkers:
         )
 
     def _require_reader(self) -> None:
-        """Raise OutputClosed if nothing reads what the scripts print any more."""
+        """Raise OutputClosed if the scripts' output is not read any more."""
         if self._output.closed:
             raise OutputClosed
 
@@ -105,20 +104,20 @@ class ScriptWorkers:
         """Tell all scripts that the run begins.
 
         Args:
-            slices: of the flat parameters, one for each server.
+            slices: slices of the flat parameters, one for each server.
         """
         for process in self.processes:
             process.begin(self.attached[0], list(slices))
 
     def take_output(self) -> None:
-        """Print the rest of what the scripts print. Raises OutputClosed if nothing reads it."""
+        """Print the rest of the scripts' output. Raises OutputClosed if nothing reads it."""
         self._output.close()
         for output in self._outputs:
             output.take()
         self._require_reader()
 
     def close(self, *, at_once: bool = False) -> None:
-        """End all processes; scripts that still run may clean up unless at_once. Idempotent."""
+        """End all processes. at_once: do not let running scripts clean up. Idempotent."""
         if not at_once:
             _end_scripts(self.processes)
         for process in self.processes:
@@ -133,7 +132,7 @@ class ScriptWorkers:
 class ScriptWorkload:
     """The model that scripts have attached, cut into blocks. Implements `Workload`."""
 
-    has_accuracy = True  # a script may log it
+    has_accuracy = True  # a script may log the accuracy
     samples = None
     model = None
 
@@ -142,7 +141,7 @@ class ScriptWorkload:
         self.first = workers.attached[0]
         self.layers = self.first.layers
         self.size = sum(self.layers)
-        self.starts = list(accumulate(self.layers, initial=0))  # of each parameter
+        self.starts = list(accumulate(self.layers, initial=0))  # shape of each parameter
         self.slices = [slice(0, self.size)]
 
     @property
@@ -172,15 +171,15 @@ class ScriptWorkload:
 
 
 def _end_scripts(processes: Sequence[ScriptProcess]) -> None:
-    """End scripts in the middle, as when a real run ends early: what they clean up is done.
+    """End scripts in the middle, like a real run that ends early: they may clean up.
 
-    A script that has not ended two seconds later is left to `ScriptProcess.close`.
+    `ScriptProcess.close` kills a script that has not ended after two seconds.
     """
     pipes = {process.child.pipe for process in processes if process.end_early()}
     deadline = time.monotonic() + GRACE_S
     while pipes and (left_s := deadline - time.monotonic()) > 0:
         for pipe in cast("list[Connection]", wait(pipes, left_s)):
-            try:  # what they send is read, because a full pipe would stop them
+            try:  # their messages are read, because a full pipe would stop them
                 has_ended = isinstance(receive(pipe), Ended)
             except (EOFError, ConnectionError):
                 has_ended = True
@@ -197,7 +196,7 @@ def _require_memory(
 ) -> None:
     """Raise ConfigError if the other workers' processes do not fit into the memory.
 
-    attached: None if the script waits for others, in a collective of its own.
+    attached: None if the script waits for others in one of its own collectives.
     """
     own, free = own_bytes(first.child.pid), free_bytes()
     if attached is not None and attached.own_bytes is not None:
@@ -206,7 +205,7 @@ def _require_memory(
         return
     size = 0 if attached is None else sum(attached.layers) * attached.dtype.itemsize
     each, once = own + _copies(experiment) * size, _COPIES_ONCE * size
-    if workers * each - own + once > free:  # the first has its own already
+    if workers * each - own + once > free:  # the first process has its own memory already
         most, needed = max(1, (free + own - once) // each), workers * each + once
         raise ConfigError(
             f"workers: {workers} scripts need about {needed / 1e9:.1f} GB, because "
@@ -216,7 +215,7 @@ def _require_memory(
 
 
 def _copies(experiment: Experiment) -> int:
-    """Return how often each worker has the parameters in memory, beside those in its model.
+    """Return how many copies of the parameters each worker has besides its model.
 
     Measured with SGD with momentum and 3 and 6 workers: 6.3 with servers, 8.2 with ssgd and 10.3
     with local-sgd. They are the gradient, the memory shared with the simulation, and copies there.
@@ -227,7 +226,7 @@ def _copies(experiment: Experiment) -> int:
 
 
 def _require_fit(worker: int, other: Attached, first: Attached, experiment: Experiment) -> None:
-    """Raise ConfigError unless this worker trains what worker 0 trains."""
+    """Raise ConfigError unless this worker trains the same model as worker 0."""
     name = worker_name(worker)
     if other.is_followed != first.is_followed:
         raise ConfigError(
@@ -244,7 +243,7 @@ def _require_fit(worker: int, other: Attached, first: Attached, experiment: Expe
 
 
 class OutputThread:
-    """Prints what the scripts print, in a thread beside the simulation. Implements `Watcher`.
+    """Prints the output of scripts, in a thread of the simulation. Implements `Watcher`.
 
     Attributes:
         closed: True once nothing reads the output of this process any more.
@@ -253,7 +252,7 @@ class OutputThread:
     def __init__(self) -> None:
         self._handlers: dict[int, Callable[[], None]] = {}
         self._poll = select.poll()
-        self._lock = threading.RLock()  # a handler may call `forget`
+        self._lock = threading.RLock()  # copied, because a handler may call `forget`
         self._is_over = threading.Event()
         self.closed = False
         self._thread = threading.Thread(target=self._read, name="output of scripts", daemon=True)

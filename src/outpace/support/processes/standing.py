@@ -20,7 +20,7 @@ def fields_of(process: int | str) -> tuple[str, list[str]]:
 
 
 def is_stopped(process: int) -> bool:
-    """True if a process is known to be stopped by a signal, such as that of Ctrl-Z."""
+    """True if a process is known to be stopped by a signal, for example after Ctrl-Z."""
     try:
         _, fields = fields_of(process)
     except OSError:

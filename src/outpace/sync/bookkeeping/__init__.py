@@ -1,1 +1,1 @@
-"""The accounts of a shard: progress, sums, pulls and gradients that wait; what is illegal."""
+"""The records of a shard: progress, sums, waiting pulls and gradients; and the refused messages."""

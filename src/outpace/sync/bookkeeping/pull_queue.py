@@ -15,7 +15,7 @@ _NOTHING: Final[_Filed] = {}
 
 
 class PullQueue:
-    """Held pulls by release clock, or by the worker whose next push or leave may release them."""
+    """Held pulls, by release clock or by the worker whose next push or leave may release them."""
 
     def __init__(self) -> None:
         self._by_clock: dict[int, _Filed] = {}
@@ -47,7 +47,7 @@ class PullQueue:
         return self._by_clock.pop(clock, _NOTHING).values()
 
     def take_watching(self, worker: int) -> Iterator[Held]:
-        """Remove and yield the pulls that may be released because of what this worker did."""
+        """Remove and yield the pulls that an action of this worker may release."""
         for watched in {worker, ANYBODY}:
             yield from self.watched.pop(watched, _NOTHING).values()
 

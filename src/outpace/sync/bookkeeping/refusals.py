@@ -1,4 +1,4 @@
-"""Messages that a shard refuses, since no correct worker sends them. They change nothing."""
+"""Finds messages that a shard refuses because no correct worker sends them."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from outpace.sync.checkpoint.state import ShardState
 from outpace.sync.messages import Pull, Push, Rejoin
 from outpace.sync.parameter_block import ParameterBlock
 
-_LARGEST_SKIP: Final = 100_000  # iterations by which a push may be ahead of all others
+_LARGEST_SKIP: Final = 100_000  # number of iterations by which a push may be ahead of all others
 
 
 def is_repeated(push: Push, view: View, block: ParameterBlock, version: int) -> bool:
-    """True if the push repeats the worker's last one. Raises ProtocolError if it is illegal.
+    """True if the push repeats the worker's last push. Raises ProtocolError if it is illegal.
 
-    version: of the parameters.
+    version: version of the parameters.
     """
     worker, iteration, furthest = push.worker, push.iteration, view.fastest
     if worker in view.gone or not 0 <= worker < view.workers:
@@ -47,7 +47,7 @@ def is_repeated(push: Push, view: View, block: ParameterBlock, version: int) -> 
 
 
 def require_member(view: View, worker: int, did: str) -> None:
-    """Raise ProtocolError unless there is such a worker, and it has not left. did: in words."""
+    """Raise ProtocolError unless the worker exists and has not left. did: its action as text."""
     if view.is_member(worker):
         return
     if 0 <= worker < view.workers:
@@ -58,13 +58,13 @@ def require_member(view: View, worker: int, did: str) -> None:
 
 
 def require_not_paused(view: View, worker: int, did: str) -> None:
-    """Raise ProtocolError if the worker has paused. did: what it did, in words."""
+    """Raise ProtocolError if the worker has paused. did: its action as text."""
     if view.is_paused(worker):
         raise ProtocolError(f"worker {worker} {did} after it had paused")
 
 
 def require_may_pull(pull: Pull, view: View, *, is_held: bool) -> None:
-    """Raise ProtocolError if the pull is illegal. is_held: True if it repeats one that is held."""
+    """Raise ProtocolError if the pull is illegal. is_held: True if it repeats a held pull."""
     require_member(view, pull.worker, "pulled")
     if pull.iteration < 0:
         raise ProtocolError(f"worker {pull.worker} pulled iteration {pull.iteration}")
@@ -73,7 +73,7 @@ def require_may_pull(pull: Pull, view: View, *, is_held: bool) -> None:
 
 
 def require_may_rejoin(rejoin: Rejoin, view: View) -> None:
-    """Raise ProtocolError if there is no such worker, or its first iteration is absurd."""
+    """Raise ProtocolError if the worker does not exist, or if its first iteration is absurd."""
     if not 0 <= rejoin.worker < view.workers:
         require_member(view, rejoin.worker, "rejoined")
     if rejoin.first - 1 > view.fastest + _LARGEST_SKIP:
@@ -84,7 +84,7 @@ def require_may_rejoin(rejoin: Rejoin, view: View) -> None:
 
 
 def require_fits(state: ShardState, view: View, block: ParameterBlock, version: int) -> None:
-    """Raise ProtocolError if a shard cannot take over this state. version: of the parameters."""
+    """Raise ProtocolError if a shard cannot take over this state. version: its own version."""
     if view.clock or view.fastest >= 0 or version:
         raise ProtocolError(f"shard {view.shard} has begun and cannot take over a state")
     if len(state.watermarks) != view.workers:

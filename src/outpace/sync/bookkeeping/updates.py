@@ -1,4 +1,4 @@
-"""The treatment of the gradients of pushes: applied, added to a sum, held back or dropped."""
+"""Applies the gradients of pushes, adds them to a sum, holds them back, or drops them."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ from outpace.sync.policy import Apply, Policy, Scale
 class Updates:
     """Applies gradients to a block as the policy says, one by one or an iteration at a time.
 
-    With a policy that has cut-offs they are held back until a `Close` says which count.
+    If the policy has cut-offs, gradients are held back until a `Close` says which of them count.
 
     Args:
-        view: of the shard. Its `workers` is the number that the run is to have, N in means of
-            gradients that are applied on arrival; fewer take part once some are lost for good.
+        view: the view of the shard. Its `workers` is the planned number of workers, which is N in
+            the mean of gradients that are applied on arrival; fewer workers contribute once some
+            are lost for good.
         updated: called with each new version.
 
     Attributes:
         version: number of updates.
-        pushes: number of pushes taken, as if the run had always had as many workers as now.
-        furthest: the progress of training in iterations, when it was asked for last. On arrival,
-            N pushes count as one.
-        mixed: the last iteration some of whose gradients are applied on arrival.
+        pushes: number of pushes taken, converted to the present number of workers.
+        furthest: the progress of training in iterations when it was last asked for. If gradients
+            are applied on arrival, N pushes count as one iteration.
+        mixed: the last iteration in which some gradients are applied on arrival.
         is_cut_off: True if a `Close` says which gradients count.
     """
 
@@ -48,9 +49,10 @@ class Updates:
         self.version, self.pushes, self.furthest, self.mixed = 0, 0, 0.0, -1
         self.block = block
         self._view, self._observer, self._updated = view, observer, updated
-        self._sums: dict[int, _IterationSum] = {}  # iteration -> gradients that await its end
+        self._sums: dict[int, _IterationSum] = {}  # iteration -> gradients that wait for its end
         self._held_back: dict[int, list[tuple[Push, Time]]] = {}  # iteration -> push, arrival
-        self._counting: dict[int, frozenset[int]] = {}  # closed iteration -> workers that count
+        # closed iteration -> workers whose gradients count
+        self._counting: dict[int, frozenset[int]] = {}
         self._norm: tuple[int, float] = (-1, 0.0)  # version, norm of the parameters
         self._set(policy)
 
@@ -62,11 +64,11 @@ class Updates:
         self.is_cut_off = policy.cut_off is not None
 
     def follow(self, policy: Policy, now: Time) -> None:
-        """Follow another policy; what only a `Close` would have counted counts now.
+        """Follow another policy; apply the gradients that only a `Close` would have counted.
 
-        Gradients of the iterations that workers have begun may have been applied, or will be
-        applied, one by one, each divided by N. The sum of such an iteration is then divided by N
-        too: its mean would give these gradients the weight of all N.
+        In iterations that workers have begun, gradients may have been applied, or will be applied,
+        one by one, each divided by N. So the sum of the other gradients of such an iteration is
+        divided by N as well: their mean would give them the weight of all N gradients.
         """
         if policy.apply is not self._apply:
             self.mixed = max(self.mixed, self._view.fastest)
@@ -80,23 +82,23 @@ class Updates:
         if push.gradient is None:
             outcome = Outcome.SKIPPED if push.skipped else Outcome.ABSTAINED
             self.dismiss(push, now, now, outcome)
-        elif late and not self._on_arrival:  # a deferred gradient is not computed
+        elif late and not self._on_arrival:  # a deferred gradient that is dropped is not computed
             self.dismiss(push, now, now, Outcome.DROPPED)
         elif not self.is_cut_off:
             self._add(push, self._on_arrival, now)
         elif (counting := self._counting.get(push.iteration)) is None:
-            # A deferred one is not computed until the shard knows whether it counts.
+            # A deferred gradient is not computed until the shard knows whether it counts.
             self._held_back.setdefault(push.iteration, []).append((push, now))
         else:
             self._count(push, now, now, counting)
         self.pushes += 1
 
     def is_closed(self, iteration: int) -> bool:
-        """True if an iteration was closed and is not finished."""
+        """True if an iteration is closed but not finished."""
         return iteration in self._counting
 
     def close(self, close: Close, now: Time) -> None:
-        """Count the gradients of an iteration that were held back, or drop them."""
+        """Count, or drop, the gradients of an iteration that were held back."""
         counting = self._counting[close.iteration] = frozenset(close.workers)
         for push, arrived in self._held_back.pop(close.iteration, []):
             self._count(push, arrived, now, counting)
@@ -107,7 +109,7 @@ class Updates:
         cause: the worker whose message ended the iteration; -1: none.
         """
         self.furthest = max(self.furthest, self._view.clock, self.pushes / self._pushes_each)
-        self._counting.pop(iteration, None)  # pushes that come later are dropped without it
+        self._counting.pop(iteration, None)  # later pushes are dropped without the list of workers
         total = self._sums.pop(iteration, None)
         if total is None:
             return
@@ -159,7 +161,7 @@ class Updates:
     def restore(self, state: ShardState, now: Time) -> None:
         """Take over the counts, the parameters, the optimizer's state and the sums of a shard.
 
-        The pushes of these sums count as arrived now.
+        The pushes in these sums count as having arrived now.
         """
         self.version, self.mixed = state.version, state.mixed
         self.pushes, self.furthest = state.pushes, state.furthest
@@ -176,13 +178,13 @@ class Updates:
             self._sums[each.iteration] = total
 
     def _take_held_back(self) -> list[tuple[Push, Time]]:
-        """Remove and return all pushes: by iteration, then in order of arrival."""
+        """Remove and return all held-back pushes, by iteration and then in the order of arrival."""
         found = [held for _, pushes in sorted(self._held_back.items()) for held in pushes]
         self._held_back.clear()
         return found
 
     def _count(self, push: Push, arrived: Time, now: Time, counting: frozenset[int]) -> None:
-        """Add a gradient of a closed iteration to its sum if it is of a worker that counts."""
+        """Add a gradient of a closed iteration to its sum if the gradient's worker counts."""
         if push.worker in counting:
             self._add(push, False, arrived)
         else:
@@ -200,7 +202,7 @@ class Updates:
             return
         self.furthest = max(self.furthest, view.clock, self.pushes / self._pushes_each)
         staleness = version - push.version
-        divisor = 1  # SUM, and LINEAR of one gradient: its mean at once the rate
+        divisor = 1  # SUM, and LINEAR with one gradient: the learning rate is not multiplied
         if scale is Scale.MEAN:
             divisor = view.workers
         elif scale is Scale.STALENESS:
@@ -209,7 +211,7 @@ class Updates:
         self._step(gradient, divisor, push.settings, push.worker, push.iteration)
 
     def _collect(self, push: Push, gradient: Value, arrived: Time) -> None:
-        """Add a gradient to the sum of its iteration; the first gradient sets the scale."""
+        """Add a gradient to the sum of its iteration; the first gradient determines the scale."""
         total = self._sums.get(push.iteration)
         if total is None:
             total = _IterationSum(self.block.new_sum(self._view.workers), self._scale)
@@ -234,9 +236,9 @@ class Updates:
         factor: float = 1.0,
         count: int = 1,
     ) -> None:
-        """Take a step, completed by a push of this worker (-1: by none), and count it.
+        """Take a step and count it. worker: the worker whose push completed the step; -1: none.
 
-        The other arguments are as for `ParameterBlock.update`.
+        The other arguments are the same as in `ParameterBlock.update`.
         """
         finite = self.block.update(gradient, divisor, settings, self.furthest, factor, count)
         self.version += 1
@@ -252,7 +254,7 @@ class Updates:
 
 @dataclass(slots=True)
 class _IterationSum:
-    """The gradients of one iteration, and their pushes, without gradients, with time of arrival."""
+    """The sum of the gradients of an iteration, and its pushes with their times of arrival."""
 
     gradients: PartialSum
     scale: Scale

@@ -48,18 +48,18 @@ class View:
         self.reached = 0
         self.slowest = self.fastest = -1
         self.watermarks = [-1] * workers  # the progress of all workers
-        self._own: Counter[int] = Counter()  # iteration from V on -> its pushes
+        self._own: Counter[int] = Counter()  # iteration (V or later) -> its pushes
         self._at = Counter({-1: workers})  # watermark -> number of live workers
         self.gone: set[int] = set()  # workers that have left
         self.absent: set[int] = set()  # workers that have left or paused
         self._left_out: set[int] = set()  # paused workers that have not pushed iteration V
         self._closed: dict[int, set[int]] = {}  # iteration -> workers whose gradients are missing
-        self.weighs = False  # True: gradients are weighed as they arrive
+        self.weighs = False  # True: gradients are applied as they arrive
         self._significance: dict[int, float] = {}
         self._spared: dict[int, int] = {}  # worker -> lead
-        # Arrays, since a list of times keeps an object for each: they take the cache of others.
-        self._pushed = _times(0, workers)  # of the last push
-        self.answered = _times(0, workers)  # of the last answer
+        # Arrays, because a list would keep an object for each time and fill the processor's cache.
+        self._pushed = _times(0, workers)  # time of each worker's last push
+        self.answered = _times(0, workers)  # time of each worker's last answer
         self._steps = _times(0, workers)
         self._laggard = 0
 
@@ -99,7 +99,8 @@ class View:
         return self._steps[worker]
 
     def laggard(self) -> int:
-        for _ in range(self.workers):  # the laggard found stays the same until it pushes
+        # the laggard that was found last stays the same until it pushes
+        for _ in range(self.workers):
             if self.watermarks[self._laggard] < self.clock and self.is_live(self._laggard):
                 break
             self._laggard = (self._laggard + 1) % self.workers
@@ -108,7 +109,7 @@ class View:
     # -- for the shard alone ---------------------------------------------------------
 
     def is_member(self, worker: int) -> bool:
-        """True if there is this worker and it has not left."""
+        """True if this worker exists and has not left."""
         return 0 <= worker < self.workers and worker not in self.gone
 
     def is_paused(self, worker: int) -> bool:
@@ -122,10 +123,10 @@ class View:
         pushes: Iterable[tuple[int, int]],
         now: Time,
     ) -> None:
-        """Take over the progress of another view; a new one only.
+        """Take over the progress of another view; only for a new view.
 
-        No worker is paused. Policies that look at times see no step before now. pushes: worker
-        and iteration of the gradients that wait for the end of their iteration.
+        No worker is paused. Policies that use times know of no earlier step. pushes: worker and
+        iteration of the gradients that wait for the end of their iteration.
         """
         self.clock, self.watermarks = clock, list(watermarks)
         self.gone, self.absent = set(gone), set(gone)
@@ -135,7 +136,8 @@ class View:
         self.reached = sum(mark >= clock for mark in there)
         self.slowest, self.fastest = min(there, default=-1), max(self.watermarks)
         self._pushed, self.answered = _times(now, self.workers), _times(now, self.workers)
-        # A push without gradient, or applied on arrival, is seen if it is its worker's last one.
+        # A push without gradient, or applied on arrival, is known only if it is its worker's last
+        # push.
         last = {(n, mark) for n, mark in enumerate(self.watermarks) if n not in self.gone}
         pushed = last.union(pushes)
         self._own = Counter(iteration for _, iteration in pushed if iteration >= clock)
@@ -143,7 +145,7 @@ class View:
     def rejoin(self, worker: int, first: int, now: Time) -> None:
         """Count a worker that begins with iteration `first` in a new process.
 
-        One that had left counts as having pushed all iterations that are finished.
+        A worker that had left counts as having pushed all finished iterations.
         """
         self.resume(worker)
         before = first - 1
@@ -161,7 +163,7 @@ class View:
     def push(self, worker: int, iteration: int, now: Time, *, is_own: bool = True) -> None:
         """Raise the watermark of a worker.
 
-        is_own: True if it has pushed this very iteration, False if it counts as pushed.
+        is_own: True if it has pushed this iteration, False if the iteration only counts as pushed.
         """
         at, before = self._at, self.watermarks[worker]
         self.watermarks[worker] = iteration
@@ -190,11 +192,11 @@ class View:
         }
 
     def spare(self, worker: int, lead: int) -> None:
-        """Note that a coin has let a worker with this lead pass."""
+        """Note that a random draw has let a worker with this lead pass."""
         self._spared[worker] = max(lead, self.spared(worker))
 
     def forget_spared(self, worker: int | None = None) -> None:
-        """Forget the lead of this worker, which was held, or of all; see `ShardView.spared`."""
+        """Forget the lead of a held worker, or the leads of all workers; see `ShardView.spared`."""
         if worker is None:
             self._spared.clear()
         else:
@@ -239,7 +241,7 @@ class View:
         self._uncount(self.watermarks[worker])
 
     def _uncount(self, watermark: int) -> None:
-        """Remove one live worker from this watermark, and update `slowest`."""
+        """Remove one live worker from the count at this watermark, and update `slowest`."""
         if self._at[watermark] > 1:
             self._at[watermark] -= 1
             return

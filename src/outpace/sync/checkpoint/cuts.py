@@ -1,17 +1,17 @@
-"""The moment at which the state of one process is taken for a checkpoint, when it is asked for.
+"""Chooses the moment at which the state of one process is taken for a checkpoint.
 
-Servers: where all workers wait for each iteration, a checkpoint is exact. Every shard is saved when
+Servers: if all workers wait for each iteration, a checkpoint is exact. Every shard is saved when
 its clock becomes c, before any answer with that clock is sent. No worker can have pushed iteration
 c then, so all shards have the same gradients, and the run continues from there as if it had not
 been interrupted. With other strategies each shard is saved at once.
 
-Workers without servers: where they average by all-reduces, all are saved when they have the same
-number of results and have not joined the next all-reduce (`PeerContext.may_save`). They have
-changed the common model alike then, and what each has beside it is in no other worker's state. A
-worker that is past that place when it hears of the request says so, and never stops for it.
+Workers without servers: if they average by all-reduces, all are saved when they have the same
+number of results and have not joined the next all-reduce (`PeerContext.may_save`). At that place
+they have made the same changes to the common model, and everything else that a worker has is in no
+other worker's state. A worker that is past that place when the request arrives reports this and
+does not stop.
 
-Scripts whose workers have servers: at the beginning of the iteration c, or of the first one after
-it.
+Scripts with servers: at the beginning of iteration c, or of the first later iteration that begins.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from outpace.sync.shard import Shard
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """How far a process is. clock: of a shard; of a worker, the number of its results.
+    """How far a process is. clock: the clock of a shard, or a worker's number of results.
 
-    can_save: its state now is that of this clock.
+    can_save: True if its present state belongs to this clock.
     """
 
     clock: int
@@ -39,15 +39,15 @@ def place_of(shard: Shard) -> Place:
 
 
 class Cuts:
-    """The request for the state of one process; a new one takes its place. Does no IO.
+    """The request for the state of one process; a new request replaces it. Without any IO.
 
     Args:
         place: returns how far the process is.
         save: called with the number of the request when the state is to be taken.
-        missed: called with the number of the request and the clock of the process, if its state at
-            the clock that was asked for cannot be taken any more.
-        or_later: the state at a later clock will do, if the process was not past the one that was
-            asked for.
+        missed: called with the number of the request and the clock of the process, if the state at
+            the requested clock cannot be taken any more.
+        or_later: True: the state at a later clock is accepted if the process was not past the
+            requested clock.
     """
 
     def __init__(
@@ -60,13 +60,14 @@ class Cuts:
     ) -> None:
         self._place, self._save, self._missed = place, save, missed
         self._or_later = or_later
-        self._asked: tuple[int, int] | None = None  # number, and the clock to wait for
+        # number of the request, and the clock to wait for
+        self._asked: tuple[int, int] | None = None
 
     def ask(self, number: int, clock: int | None = None) -> None:
         """Save the process at this clock; None: at once.
 
-        To be called between two messages of a shard, or two steps of a worker. May call `save` or
-        `missed` at once.
+        Call this between two messages of a shard, or between two steps of a worker. It may call
+        `save` or `missed` at once.
         """
         if clock is None:
             self._asked = None
@@ -81,9 +82,9 @@ class Cuts:
             self._asked = None
 
     def look(self) -> None:
-        """Save the process if it is time to.
+        """Save the process if the requested moment has come.
 
-        A shard looks after each message, before its answers are sent.
+        A shard calls this after each message, before its answers are sent.
         """
         if self._asked is None:
             return
@@ -100,7 +101,8 @@ class Cuts:
 class WorkerCuts(Cuts):
     """The requests for the state of one worker, which can be saved at some places only.
 
-    It can be whenever it says so; without servers also before its first iteration, at clock 0.
+    The state can be saved when the worker says so; without servers also at clock 0, before the
+    worker's first iteration.
     """
 
     def __init__(
@@ -114,12 +116,12 @@ class WorkerCuts(Cuts):
         self._at = Place(-1, can_save=False) if or_later else Place(0, can_save=True)
 
     def pass_by(self, clock: int) -> None:
-        """The worker is at this clock, and continues after this call."""
+        """Note that the worker is at this clock; it continues after this call."""
         self._at = Place(clock, can_save=True)
         self.look()
         self.pass_over(clock)
 
     def pass_over(self, clock: int) -> None:
-        """The worker was at this clock, and its state then cannot be taken."""
+        """Note that the worker was at this clock in a state that cannot be saved."""
         self._at = Place(clock, can_save=False)
         self.look()

@@ -1,8 +1,8 @@
-"""Decides when each part of a checkpoint is asked for, without stopping any process. No IO.
+"""Decides when each part of a checkpoint is requested, without stopping any process or doing IO.
 
-A *part* is what one process saves: a server its shard, a worker its model or what its script keeps.
-Some parts may be asked for later than others. Each part of the open checkpoint has a state; events
-change it, and methods return the orders that follow:
+A *part* is the state that one process saves: a server's shard, or the model or the script's state
+of a worker. Some parts may be requested later than others. Each part of the open checkpoint has a
+state; events change it, and methods return the orders that follow:
 
 | state | the others are saved | is saved | is past the clock | leaves      |
 |-------|----------------------|----------|-------------------|-------------|
@@ -11,15 +11,15 @@ change it, and methods return the orders that follow:
 | saved |                      | refused  | refused           | stays       |
 
 A part is *saved* when its files are on the disk. When all parts are saved the checkpoint is
-`Whole`. After one that was given up another one is due.
+`Whole`. After a checkpoint that was given up, another checkpoint is due.
 
-The process that asks for an exact checkpoint does not know the clocks of the shards now: it asks
-for a clock a little ahead of the last that it knows. A shard that is past it says so; then this
-checkpoint is given up, and the next one is asked for twice as far ahead. Where an iteration may be
-finished without a worker, that worker can be ahead of a slow server, so that no state of this
-server is between two iterations. After twelve attempts all shards are saved at once, as with
-strategies that do not wait for each iteration. Without servers the clock is the number of results
-of all-reduces, and every worker comes to each of them.
+The process that asks for an exact checkpoint does not know the clocks of the shards now: it
+requests a clock a little ahead of the last known clock. A shard that is past this clock reports it.
+Then this checkpoint is given up, and the next one is requested twice as far ahead. If the policy
+may finish an iteration without a worker, that worker can be ahead of a slow server, so that this
+server is never between two iterations. After twelve attempts all shards are saved at once, as with
+strategies that do not wait for each iteration. Without servers the clock is the number of
+all-reduce results, and every worker reaches each number.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from typing import Final, TypeAlias
 
 from outpace.errors import ProtocolError
 
-_LEAD: Final = 2  # iterations, at first
+_LEAD: Final = 2  # number of iterations at first
 _MOST_LEAD: Final = 1 << 30
-_TRIES: Final = 12  # the lead is then 8,192 iterations
+_TRIES: Final = 12  # the last of these leads is 8,192 iterations
 
 
 @dataclass(frozen=True, slots=True)
 class Take:
-    """Tells a part's process to save its state for a checkpoint: at this clock; None: at once."""
+    """Tells a process to save its state for a checkpoint. clock: None: at once."""
 
     part: str
     number: int
@@ -47,7 +47,7 @@ class Take:
 
 @dataclass(frozen=True, slots=True)
 class GiveUp:
-    """Tells a part's process to forget this checkpoint, and what it has saved for it."""
+    """Tells a process to forget this checkpoint and its part of it."""
 
     part: str
     number: int
@@ -55,7 +55,7 @@ class GiveUp:
 
 @dataclass(frozen=True, slots=True)
 class Whole:
-    """This checkpoint has all its parts."""
+    """Tells that this checkpoint has all its parts."""
 
     number: int
 
@@ -72,18 +72,18 @@ class PartState(Enum):
 
 
 class CutPlanner:
-    """The checkpoints of a run: which is open, and how far each of its parts is.
+    """The checkpoints of a run: the open one, and how far each of its parts is.
 
     At most one checkpoint is open at a time.
 
     Args:
         parts: names of the processes that are saved.
         exact: True to save all parts at the same clock. May be changed between two checkpoints.
-        number: of the last checkpoint.
+        number: number of the last checkpoint.
         tries: attempts after which parts are saved at once.
 
     Attributes:
-        is_due: another checkpoint is to be taken; for whoever calls `begin`.
+        is_due: True if the caller of `begin` is to begin another checkpoint.
     """
 
     def __init__(
@@ -91,18 +91,18 @@ class CutPlanner:
     ) -> None:
         self.exact, self.number, self.is_due = exact, number, False
         self._names, self._most_tries = list(parts), tries
-        self._parts: dict[str, PartState] = {}  # of the open checkpoint
+        self._parts: dict[str, PartState] = {}  # number of the open checkpoint
         self._lead, self._clock = _LEAD, 0  # _clock: the last clock known
-        self._tries = 0  # attempts missed, one after the other
+        self._tries = 0  # number of missed attempts in a row
 
     @property
     def is_open(self) -> bool:
-        """True while a checkpoint has been asked for and is neither whole nor given up."""
+        """True while a checkpoint was requested and is not complete and not given up."""
         return bool(self._parts)
 
     @property
     def is_exact_next(self) -> bool:
-        """True if the next checkpoint is asked for at a clock."""
+        """True if the next checkpoint is requested at a clock."""
         return self.exact and self._tries < self._most_tries
 
     def state(self, part: str) -> PartState | None:
@@ -112,12 +112,12 @@ class CutPlanner:
     # -- the open checkpoint -----------------------------------------------------------
 
     def begin(self, clock: int | None = None, later: Collection[str] = ()) -> list[Order]:
-        """Ask for the next checkpoint; returns no orders while one is open, or if all have left.
+        """Request the next checkpoint; return no orders if one is open, or if all have left.
 
         Args:
-            clock: at which to take an exact one, or later if one was missed; None: soon after the
-                last clock known.
-            later: parts that are asked for once the others are saved.
+            clock: clock of an exact checkpoint, which is later if one was missed; None: soon after
+                the last known clock.
+            later: parts that are requested once the others are saved.
         """
         if self._parts or not self._names:
             return []
@@ -139,7 +139,7 @@ class CutPlanner:
         return orders
 
     def _go_on(self) -> list[Order]:
-        """Ask for what is held once all others are saved; close a whole checkpoint."""
+        """Request the held parts once all others are saved; close a whole checkpoint."""
         states = self._parts.values()
         if not states or PartState.ASKED in states:
             return []
@@ -171,7 +171,7 @@ class CutPlanner:
         return number < self.number or not self._parts
 
     def saved(self, number: int, part: str, clock: int = 0) -> list[Order]:
-        """Note that a part is saved, at this clock. Raises ProtocolError as the table says."""
+        """Note that a part is saved, at this clock. Raises ProtocolError; see the table."""
         if self._is_over(number):
             return []
         self.require_asked(number, part)
@@ -180,9 +180,9 @@ class CutPlanner:
         return self._go_on()
 
     def missed(self, number: int, part: str, clock: int) -> list[GiveUp]:
-        """Note that a part was past the clock that it was asked for: another one is due.
+        """Note that a part was past the requested clock; return orders to give the checkpoint up.
 
-        Raises ProtocolError as the table says.
+        Another checkpoint is then due. Raises ProtocolError in the states that the table names.
         """
         if not self._is_over(number):
             self.require_asked(number, part)
@@ -197,14 +197,14 @@ class CutPlanner:
     # -- processes that come and go ------------------------------------------------------
 
     def leave(self, part: str) -> Sequence[Order]:
-        """Ask for this part no more; the open checkpoint can do without it. See the table."""
+        """Do not request this part any more; the open checkpoint does not need it."""
         self._forget(part)
         if self.state(part) in (PartState.HELD, PartState.ASKED):
             del self._parts[part]
         return self._go_on()
 
     def end(self, part: str) -> Sequence[Order]:
-        """Ask for this part no more; the open checkpoint cannot do without it."""
+        """Do not request this part any more; the open checkpoint needs it, so it is given up."""
         self._forget(part)
         return self._give_up()
 

@@ -1,10 +1,10 @@
 """The state with which a shard continues, and the iterations at which its workers begin.
 
-A worker that begins in the middle of a run needs nothing but the number of its first iteration
-(`first_iteration`). It is above every iteration that a shard has of it, so no gradient is applied
-twice. The worker tells every server (`Rejoin`), which then counts the iterations before as pushed:
-gaps are closed, and no barrier waits for a push that never comes. Then it pulls. The shards judge
-the pull as any other, so all bounds hold.
+A worker that begins in the middle of a run needs only the number of its first iteration
+(`first_iteration`). This number is above every iteration that a shard has of the worker, so no
+gradient is applied twice. The worker tells every server (`Rejoin`), which then counts all earlier
+iterations as pushed. So gaps are closed, and no barrier waits for a push that never arrives. Then
+the worker pulls. The shards judge the pull like any other, so all bounds hold.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from outpace.sync.policy import Scale
 
 @dataclass(frozen=True, slots=True)
 class PendingIteration:
-    """The gradients of an iteration that a shard has not finished, added up in part.
+    """The partial sum of the gradients of an iteration that a shard has not finished.
 
     Attributes:
         scale: how the sum becomes a step.
-        workers: number of workers that the sum is made for.
+        workers: number of workers for which the sum is made.
         count: gradients in the sum.
-        parts: nodes of the tree of sums (`blocks.sums`) and the sum at each; where gradients are
-            added in the order of arrival, one part at node 0. Never changed afterwards.
+        parts: nodes of the tree of sums (`blocks.sums`) and the sum at each node; if gradients are
+            added in the order of arrival, there is one part at node 0. Never changed afterwards.
         pushes: worker and version of each push whose gradient is in the sum.
-        settings: of the workers that sent some (`StepSettings`).
+        settings: settings of the workers that sent settings (`StepSettings`).
     """
 
     iteration: int
@@ -45,23 +45,23 @@ class PendingIteration:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShardState:
-    """All that a shard needs to continue, except what its workers ask for again.
+    """All that a shard needs to continue, except what its workers request again.
 
-    Not kept: held pulls, pauses, the start of a wait for more pushes, significances, times of
-    pushes, and gradients of a cut-off run that await the scheduler's decision.
+    It does not contain held pulls, pauses, the start of a wait for more pushes, significances,
+    times of pushes, or gradients that wait for a scheduler's decision.
 
     Attributes:
         clock: V, the number of iterations finished.
         version: number of updates of the parameters.
         watermarks: highest iteration that each worker has pushed; -1: none.
-        gone: workers that had left.
-        pushes: pushes taken.
+        gone: workers that had left the run.
+        pushes: number of pushes taken.
         furthest: progress of training in iterations, for schedules of the learning rate.
         mixed: last iteration with gradients applied one by one (`Updates.follow`); -1: none.
-        parameters: 1-D, of the shard; never changed afterwards.
-        optimizer: what the optimizer remembers between steps; a copy.
-        pending: iterations that are not finished, ascending. Empty where gradients are applied on
-            arrival, and where the state was taken between two iterations.
+        parameters: the shard's parameters, 1-D; never changed afterwards.
+        optimizer: a copy of the optimizer's state.
+        pending: iterations that are not finished, ascending. Empty if gradients are applied on
+            arrival, or if the state was taken between two iterations.
     """
 
     shard: int
@@ -78,7 +78,7 @@ class ShardState:
 
     @property
     def nbytes(self) -> int:
-        """The bytes of the parameters, and of what the optimizer remembers."""
+        """The bytes of the parameters and of the optimizer's state."""
         return self.parameters.nbytes + _bytes_in(self.optimizer)
 
 
@@ -93,7 +93,7 @@ def _bytes_in(value: Any) -> int:
 
 
 class Progress(Protocol):
-    """What a shard knows of its workers; see `ShardState`."""
+    """What a shard knows about its workers; see `ShardState`."""
 
     @property
     def watermarks(self) -> tuple[int, ...]: ...
@@ -103,12 +103,12 @@ class Progress(Protocol):
 
 
 def lacking(shards: Iterable[Progress], last: Mapping[int, int]) -> set[int]:
-    """Return the workers that had left the training, but not yet when the shards were saved.
+    """Return the workers that have left the training, but after the shards were saved.
 
-    A shard lacks the last gradients of such a worker, and no other process would compute them.
+    A shard lacks the last gradients of such a worker, and no other worker would compute them.
 
     Args:
-        last: for each worker that has left, the last iteration that it has pushed; -1: none.
+        last: for each worker that has left, the last iteration that it pushed; -1: none.
     """
     return {
         worker
@@ -121,15 +121,16 @@ def lacking(shards: Iterable[Progress], last: Mapping[int, int]) -> set[int]:
 def first_iteration(worker: int, states: Sequence[ShardState]) -> int:
     """Return the first iteration of a worker that begins with shards in these states.
 
-    It is above every iteration that a shard has of this worker, and no shard has finished it.
+    The iteration is above every iteration that a shard has of this worker, and no shard has
+    finished it.
     """
     return max(max(1 + state.watermarks[worker], state.clock) for state in states)
 
 
 def gaps(states: Sequence[ShardState]) -> int:
-    """Return how many iterations of workers some shards have and others lack.
+    """Return the number of workers' iterations that some shards have and others lack.
 
-    Their gradients are lost in part, because no worker sends them again. Iterations that a shard
+    Parts of these gradients are lost, because no worker sends them again. Iterations that a shard
     has finished without the worker do not count. A watermark does not tell which iterations below
     it were pushed, so for workers that skip iterations this is an upper bound. Shards that were
     saved between the same two iterations have no gaps.
@@ -145,9 +146,9 @@ def gaps(states: Sequence[ShardState]) -> int:
 def aligned(states: Sequence[ShardState]) -> list[ShardState]:
     """Return states that all begin the same iteration, for a scheduler that closes iterations.
 
-    Shards that were saved between the same two iterations are returned as they are. Others continue
-    at the first iteration that no worker has pushed; what they had collected for iterations before
-    is left out.
+    States that were saved between the same two iterations are returned unchanged. Otherwise all
+    shards continue at the first iteration that no worker has pushed; gradients collected for
+    earlier iterations are left out.
     """
     clock = max(max(1 + max(state.watermarks), state.clock) for state in states)
     return [replace(state, clock=clock, pending=()) for state in states]
@@ -156,7 +157,7 @@ def aligned(states: Sequence[ShardState]) -> list[ShardState]:
 def scheduler_state(states: Sequence[ShardState]) -> ShardState:
     """Return the state of a scheduler's shard (`Policy.scheduler`) to continue with these shards.
 
-    It has the furthest progress that any of them has, and no parameters.
+    The state has the furthest progress of all shards, and no parameters.
     """
     clock = max(state.clock for state in states)
     watermarks = tuple(map(max, zip(*(state.watermarks for state in states), strict=True)))

@@ -1,4 +1,4 @@
-"""The states of workers without servers: of the model that they share, and of each worker."""
+"""The states of workers without servers: the state of their common model, and of each worker."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ NOTHING: Final = Unsent(0, 0)
 
 @dataclass(frozen=True, slots=True)
 class Restored:
-    """What a worker continues with, beside its models.
+    """What a worker continues with, in addition to its models.
 
     Attributes:
-        averages: all-reduces, or averages of two workers, of the run before.
-        updates: versions of the model that the worker evaluates.
-        accumulated: gradients that it had accumulated.
+        averages: number of all-reduces, or of averages of two workers, before.
+        updates: number of versions of the model that the worker evaluates.
+        accumulated: gradients that the worker had accumulated.
         unsent: see `PeerContext.unsent`.
     """
 
@@ -35,7 +35,7 @@ class Restored:
 
     @classmethod
     def of(cls, state: ShardState, kept: ShardState | None, updates: int = 0) -> Restored:
-        """Return what a worker continues with; for the other arguments see `restore_own`."""
+        """Return what a worker continues with; for state and kept see `restore_own`."""
         return cls(state.version, updates, _accumulated_in(state, kept), _unsent_in(kept))
 
 
@@ -46,11 +46,11 @@ def common_state(
     parameters: Value,
     optimizer: OptimizerState,
 ) -> ShardState:
-    """Return the state of the model that workers have in common when they begin these iterations.
+    """Return the state of the common model when the workers begin these iterations.
 
     Args:
-        averages: as in `Restored`.
-        pushes: gradients in the model.
+        averages: see `Restored`.
+        pushes: number of gradients in the model.
     """
     return ShardState(
         shard=0,
@@ -72,11 +72,12 @@ def state_of_worker(
     parameters: Value | None = None,
     steps: int = 0,
 ) -> ShardState:
-    """Return what a worker has when it begins this iteration.
+    """Return the state of a worker that begins this iteration.
 
     Args:
-        parameters: of its own model; None: those that all workers have in common.
-        steps: that it has taken on a model of its own, where there is no common one.
+        parameters: parameters of its own model; None: the common parameters.
+        steps: number of steps that the worker has taken on its own model, if there is no common
+            one.
     """
     return ShardState(
         shard=worker,
@@ -92,8 +93,8 @@ def restore_own(block: ParameterBlock, state: ShardState, kept: ShardState | Non
     """Put what a worker had into the block of its own model.
 
     Args:
-        state: of the model that all workers have.
-        kept: what the worker had beside it, if anything.
+        state: state of the model that all workers have.
+        kept: the worker's state in addition to that model, if there was any.
     """
     has_parameters = kept is not None and kept.parameters.nbytes > 0
     block.replace(whole(kept.parameters if kept and has_parameters else state.parameters))
@@ -102,7 +103,7 @@ def restore_own(block: ParameterBlock, state: ShardState, kept: ShardState | Non
 
 
 def joined(sums: Sequence[PendingIteration]) -> tuple[PendingIteration, ...]:
-    """Return the sum of what several workers had accumulated, as that of one; empty if none."""
+    """Return the sum of the gradients that several workers had accumulated; empty if none."""
     if not sums:
         return ()
     first, *others = sums
@@ -125,12 +126,12 @@ def unfinished(
     unsent: Unsent | None,
     versions: Sequence[int],
 ) -> PendingIteration | None:
-    """Return a copy of what a worker has in no all-reduce yet, or how much; None: nothing.
+    """Return a copy, or the size, of a worker's gradients that no all-reduce has; None: none.
 
     Args:
         begins: the iteration with which the worker continues.
         accumulated, unsent: see `PeerContext.may_save`.
-        versions: of the common model at which the accumulated gradients were computed.
+        versions: versions of the common model at which the accumulated gradients were computed.
     """
     if unsent is not None:
         begun, gradients = begins - unsent.steps, unsent.gradients
@@ -151,7 +152,7 @@ def _unsent_in(kept: ShardState | None) -> Unsent:
 
 
 def _accumulated_in(state: ShardState, kept: ShardState | None) -> PendingIteration | None:
-    """Return the gradients that a worker had accumulated, if it had any; as `restore_own`."""
+    """Return the gradients that a worker had accumulated, if any; see `restore_own`."""
     if kept is None or not kept.pending:
         return None
     (pending,) = kept.pending

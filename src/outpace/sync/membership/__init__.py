@@ -1,1 +1,1 @@
-"""Membership of a run: the table of its processes, and what follows from what happens to them."""
+"""Membership of a run: the table of its processes, and the decisions after events."""

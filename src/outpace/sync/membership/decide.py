@@ -1,4 +1,4 @@
-"""Decides what follows from an event in a run; `table` has the theory. Without any IO."""
+"""Decides about the consequences of an event in a run, without any IO; `table` has the theory."""
 
 from __future__ import annotations
 
@@ -45,13 +45,14 @@ from outpace.sync.messages import server_name, worker_name
 
 Decision: TypeAlias = tuple[Table, Sequence[Order]]
 
-DEATHS: Final = 5  # of a worker that finishes nothing, before the run may end
-MOST_LOSSES: Final = 5  # after which all begin again, without a checkpoint in between
+DEATHS: Final = 5  # deaths of a worker without a finished iteration, before the run may end
+# times that all begin again without a checkpoint in between, before the run ends
+MOST_LOSSES: Final = 5
 _MOST_EARLY: Final = 3  # losses in a row before the training begins
 
 
 class Membership:
-    """The processes of a run: holds the present table, through all attempts.
+    """The processes of a run: holds the present table during all attempts.
 
     Args:
         schedulers, checkpoint: see `Table`.
@@ -134,7 +135,7 @@ def _training_began(table: Table) -> Decision:
 
 
 def _checkpoint_complete(table: Table) -> Decision:
-    """Have all begin again from the last checkpoint, if other numbers wait for it."""
+    """Let all begin again from the new checkpoint if a change of numbers waits for it."""
     change = table.change
     if change is None or change.waits_for != "checkpoint":
         return table, []
@@ -181,15 +182,15 @@ def _lost(table: Table, event: ProcessesLost, now: Time) -> Decision:
 def _follows(
     table: Table, worker: Role | None, loss: Loss, is_ending: bool, together: Sequence[str]
 ) -> Literal["alone", "anew", "all", "end"]:
-    """Return what follows a loss, apart from others at the same time.
+    """Return the orders after a loss, without regard to other losses at the same time.
 
     Args:
-        worker: the one that is lost; None: a server is.
+        worker: the lost worker; None: a server is lost.
         together: names of the workers that are lost at the same time.
 
     Returns:
-        alone: the others continue, with another process in its place or not. anew: all begin as
-        they did. all: all begin again from the last checkpoint. end: the run ends.
+        alone: the others continue, with or without another process in its place. anew: all begin as
+            the first time. all: all begin again from the last checkpoint. end: the run ends.
     """
     rules = table.rules
     on_loss = rules.on_server_loss if worker is None else rules.on_loss
@@ -200,7 +201,7 @@ def _follows(
     elif worker is not None:
         if worker.phase not in (Phase.ACTIVE, Phase.STARTING):
             return "alone"
-        if table.servers:  # a worker that has trained has the end of its script to do
+        if table.servers:  # a worker that has trained must still run the end of its script
             is_spared = not worker.has_trained and table.can_spare(worker.name, *together)
             return "alone" if is_spared and not exits_again else "end"
         if worker.has_trained or is_ending:
@@ -210,7 +211,7 @@ def _follows(
 
 
 def _lost_alone(table: Table, worker: Role, loss: Loss, is_ending: bool, now: Time) -> Decision:
-    if worker.phase is Phase.FENCING:  # known; perhaps it has ended meanwhile
+    if worker.phase is Phase.FENCING:  # the worker is known; perhaps it has ended meanwhile
         has_ended = worker.has_ended or loss.has_ended
         return _fenced(table, replace(worker, has_ended=has_ended, kept=loss.kept), now)
     if (worker.phase, "lost") not in NEXT:
@@ -229,8 +230,9 @@ def _lost_alone(table: Table, worker: Role, loss: Loss, is_ending: bool, now: Ti
     else:
         worker = replace(worker.then("left"), deadline=None)
     worker = replace(worker, how=loss.how, has_ended=loss.has_ended, kept=loss.kept)
-    # A scheduler that no longer waits for the worker lets the others pull. If a server still
-    # waited, their pulls would miss an iteration: the scheduler is told after the servers.
+    # A scheduler that no longer waits for the worker lets the others pull. If a server still waited
+    # for the worker, their pulls would miss an iteration. So the scheduler is told after the
+    # servers.
     told = [*table.server_names, *(table.schedulers if stays else ())]
     table, orders = _fence_off(table, worker, told, stays=stays)
     return table, orders if loss.has_ended else [*orders, Kill(worker.number)]
@@ -250,7 +252,7 @@ def _all_anew(table: Table, why: str, lost: Sequence[Loss]) -> Decision:
 def _all_again(table: Table, why: str, lost: Sequence[Loss], names: Collection[str]) -> Decision:
     """Return the order to begin again from the last checkpoint, or to end the run.
 
-    names: of all processes that are lost, also of those that could be replaced alone.
+    names: the names of all lost processes, including workers that could be replaced alone.
     """
     rules, checkpoint, without = table.rules, table.checkpoint, list[str]()
     if rules.on_loss == "continue":
@@ -289,14 +291,14 @@ def _all_again(table: Table, why: str, lost: Sequence[Loss], names: Collection[s
 
 
 def _fence_off(table: Table, worker: Role, names: Sequence[str], *, stays: bool) -> Decision:
-    """Give a worker a new generation, and have these hear only that."""
+    """Give a worker a new generation, and let these processes accept only that generation."""
     generation = table.generation + 1
     worker = replace(worker, generation=generation, reached={})
     return _tell(replace(table, generation=generation), worker, names, stays=stays)
 
 
 def _tell(table: Table, worker: Role, names: Sequence[str], *, stays: bool) -> Decision:
-    """Have these hear only the worker's present generation, and expect their confirmations."""
+    """Let these accept only the worker's present generation, and wait for their confirmations."""
     told = table.having(replace(worker, unconfirmed=frozenset(names)))
     return told, [Replace(name, worker.number, worker.generation, stays) for name in names]
 
@@ -330,7 +332,7 @@ def _confirmed(table: Table, event: Confirmed, now: Time) -> Decision:
 
 
 def _fenced(table: Table, worker: Role, now: Time) -> Decision:
-    """Start another process for a lost worker, if the servers hear only that and it has ended."""
+    """Start a lost worker's next process once servers hear only it and the old one has ended."""
     if worker.phase is not Phase.FENCING or worker.unconfirmed or not worker.has_ended:
         return table.having(worker), []
     highest = _highest(table, worker)
@@ -355,11 +357,11 @@ def _highest(table: Table, worker: Role) -> int:
 
 
 def _count_lost(table: Table, worker: Role) -> tuple[Role, int]:
-    """Count the iterations of a worker that some servers have and others lack, if new."""
+    """Count a worker's iterations that some servers have and others lack, unless counted before."""
     reached = (worker.reached[server] for server in table.server_names)
-    # A server has finished iterations before its clock, perhaps without this worker.
+    # A server has finished all iterations before its clock, perhaps without this worker.
     lowest = min(max(watermark, clock - 1) for watermark, clock in reached)
-    # A worker that has left pushes nothing more, whatever its script keeps.
+    # A worker that has left pushes no more gradients, whatever state its script has.
     kept = worker.kept - 1 if worker.is_starting else -1
     last = max(_highest(table, worker), kept)
     lost = max(0, last - max(lowest, worker.counted))
@@ -367,7 +369,7 @@ def _count_lost(table: Table, worker: Role) -> tuple[Role, int]:
 
 
 def _why_hopeless(rules: Rules, worker: Role, now: Time) -> str:
-    """Return why the run ends with a worker that is lost again and again; empty: it does not."""
+    """Return why repeated losses of a worker end the run; empty: they do not."""
     deaths = worker.deaths
     since = now - deaths[0]
     if len(deaths) < DEATHS or since < nanoseconds(rules.hopeless_s):
@@ -408,7 +410,7 @@ def _too_late(rules: Rules, worker: Role) -> str:
 
 
 def in_words(workers: int, servers: int) -> str:
-    """Return numbers of workers and servers in words."""
+    """Return numbers of workers and servers as text."""
     kinds = {"worker": workers, "server": servers}
     return " and ".join(plural(number, kind) for kind, number in kinds.items() if number)
 
@@ -451,13 +453,13 @@ def _too_few_places(table: Table, event: TooFewPlaces) -> Decision:
 
 
 def _is_tried(table: Table) -> bool:
-    """True if the processes have begun with other numbers, and do not train yet."""
+    """True if the processes have begun with new numbers but do not train yet."""
     change = table.change
     return change is not None and change.waits_for == "training" and change.can_return
 
 
 def _taken_back(table: Table, why: str) -> Decision:
-    """Have all begin again with the numbers of before: the new ones do not come to train."""
+    """Let all begin again with the old numbers, because training with new ones did not begin."""
     change = table.change
     assert change is not None
     again = _begin_again(table, *change.before)
@@ -465,4 +467,4 @@ def _taken_back(table: Table, why: str) -> Decision:
 
 
 def _unchanged(change: Change, why: str) -> Unchanged:
-    return Unchanged(change.asker, f"the run stays as it was: {why}")
+    return Unchanged(change.asker, f"the run does not change: {why}")

@@ -1,7 +1,7 @@
 """The rules about the processes of a run, the events that happen to them, and the orders.
 
-`decide` takes events and returns orders. Workers are named by their numbers where the messages
-between processes name them so. All of this is data.
+`decide` takes events and returns orders. Workers are given by number or by name, as in the messages
+between processes. All of this is data.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ class Rules:
     can_begin_again: False if not all processes can be started again. least: workers that the run
     needs. no_checkpoint, no_start: what an error adds if all cannot begin again because there is no
     checkpoint, and if no process is started for a worker. fence_s: seconds for the servers to
-    confirm, and for the old process to end. start_s: for the new process to be ready.
-    hopeless_s: a worker that dies DEATHS times or more, for so many seconds, and finishes no
-    iteration meanwhile, ends the run.
+    confirm, and for the old process to end. start_s: seconds for the new process to become ready.
+    hopeless_s: the run ends if a worker dies DEATHS times or more within at least this many seconds
+    and finishes no iteration meanwhile.
     """
 
     on_loss: OnLoss = "restart"
@@ -49,12 +49,12 @@ class Rules:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """A process that is lost.
+    """A lost process.
 
-    how: in words. has_ended: False if it may still be alive. has_exited: it was not killed; one
-    that ends itself would do so again. since: when the loss was known first, or, in virtual time,
-    when the process failed. kept: of a worker, the iteration at whose beginning the state was taken
-    with which its script continues in another process.
+    how: text of how it was lost. has_ended: False if it may still be alive. has_exited: True if it
+    was not killed but exited by itself, and so would exit again. since: when the loss was first
+    known, or, in virtual time, when the process failed. kept: for a worker, the iteration at whose
+    beginning the state was taken with which its script continues in another process.
     """
 
     name: str
@@ -73,9 +73,10 @@ class Loss:
 
 @dataclass(frozen=True, slots=True)
 class AllBegin:
-    """All processes are started, for the first time or again.
+    """Event: all processes are started, for the first time or again.
 
-    gone: numbers of workers that are not started. checkpoint: the last one of the run; 0: none.
+    gone: numbers of workers that are not started. checkpoint: the last checkpoint of the run; 0:
+    none.
     """
 
     workers: int
@@ -86,19 +87,19 @@ class AllBegin:
 
 @dataclass(frozen=True, slots=True)
 class TrainingBegan:
-    """All processes are ready, and train from now on."""
+    """Event: all processes are ready, and train from now on."""
 
 
 @dataclass(frozen=True, slots=True)
 class CheckpointComplete:
-    """A checkpoint is complete: all can begin again from it."""
+    """Event: a checkpoint is complete, so all can begin again from it."""
 
     number: int
 
 
 @dataclass(frozen=True, slots=True)
 class AttemptFailed:
-    """The processes cannot train, for another reason than the loss of one. why: in words."""
+    """Event: the processes cannot train, although none is lost. why: text of the reason."""
 
     why: str
 
@@ -108,10 +109,10 @@ class AttemptFailed:
 
 @dataclass(frozen=True, slots=True)
 class ProcessesLost:
-    """Processes have ended, or are not heard any more.
+    """Event: processes have ended, or do not respond any more.
 
-    losses: the one that the error names first. is_ending: the run is about to end: lost workers
-    are not replaced.
+    losses: all lost processes; the error names the first one first. is_ending: the run is about to
+    end, so lost workers are not replaced.
     """
 
     losses: Sequence[Loss]
@@ -120,17 +121,17 @@ class ProcessesLost:
 
 @dataclass(frozen=True, slots=True)
 class ProcessEnded:
-    """The process of a worker that was lost has ended."""
+    """Event: the process of a lost worker has ended."""
 
     worker: int
 
 
 @dataclass(frozen=True, slots=True)
 class Confirmed:
-    """A server hears only this generation of a worker.
+    """Event: a server accepts only this generation of a worker.
 
-    watermark: highest iteration that it has of the worker; -1: none. clock: iterations that it has
-    finished.
+    watermark: highest iteration that the server has of the worker; -1: none. clock: number of
+    iterations that the server has finished.
     """
 
     server: str
@@ -142,28 +143,28 @@ class Confirmed:
 
 @dataclass(frozen=True, slots=True)
 class WorkerBegan:
-    """The new process of a worker is ready, and takes part from now on."""
+    """Event: the new process of a worker is ready, and takes part from now on."""
 
     worker: int
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerTrained:
-    """A worker has done its part of the training; its process has not finished."""
+    """Event: a worker has done its part of the training; its process has not finished."""
 
     worker: int
 
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """A process is done. A worker has told the servers that it leaves: its end is no loss."""
+    """Event: a process has finished. If it is a worker's, the servers know that it leaves."""
 
     name: str
 
 
 @dataclass(frozen=True, slots=True)
 class DeadlinePassed:
-    """Time has passed, perhaps a deadline of the table."""
+    """Event: time has passed, and perhaps a deadline of the table."""
 
 
 # -- events: other numbers of processes ----------------------------------------------------
@@ -171,10 +172,11 @@ class DeadlinePassed:
 
 @dataclass(frozen=True, slots=True)
 class AskedToScale:
-    """The run is asked to have other numbers of processes.
+    """Event: somebody has requested other numbers of processes.
 
-    workers, servers: None: as they are. asker: gets the answer. at: a value of
-    time.monotonic_ns(), as the time of the run may begin anew before it has these numbers.
+    workers, servers: the new numbers; None: unchanged. asker: receives the answer. at: a value of
+    time.monotonic_ns(), because the time of the run may start again before the run has these
+    numbers.
     """
 
     workers: int | None = None
@@ -185,21 +187,22 @@ class AskedToScale:
 
 @dataclass(frozen=True, slots=True)
 class PlacesFound:
-    """The cluster has places for the new roles."""
+    """Event: the cluster has places for the new roles."""
 
 
 @dataclass(frozen=True, slots=True)
 class NoPlaces:
-    """The cluster has no places for the new roles in time. why: in words."""
+    """Event: the cluster has no places for the new roles in time. why: text of the reason."""
 
     why: str
 
 
 @dataclass(frozen=True, slots=True)
 class TooFewPlaces:
-    """The cluster has places for so many processes only, when all begin again or some are lost.
+    """Event: when all begin again or some are lost, the cluster has too few places.
 
-    workers, servers: None: for all. why: in words. at: see `AskedToScale`.
+    workers, servers: the number of places; None: enough for all. why: text of the reason. at: see
+    `AskedToScale`.
     """
 
     why: str
@@ -232,7 +235,7 @@ Event: TypeAlias = (
 
 @dataclass(frozen=True, slots=True)
 class Replace:
-    """Have a server hear only this generation of a worker; see `sync.messages.Lost` for `stays`."""
+    """Order: let a server accept only this generation of a worker. stays: see `messages.Lost`."""
 
     server: str
     worker: int
@@ -242,17 +245,17 @@ class Replace:
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """End the old process of a worker, which may stand still."""
+    """Order: end the old process of a worker, which may be stopped."""
 
     worker: int
 
 
 @dataclass(frozen=True, slots=True)
 class Start:
-    """Start a process of this generation for a worker, which begins with iteration `first`.
+    """Order: start a worker's process of this generation, which begins with iteration `first`.
 
-    lost: gradients that some servers have of this worker and others lack, as far as they were not
-    counted before.
+    lost: number of this worker's gradients that some servers have and others lack, without those
+    that an earlier loss has counted. counted before.
     """
 
     worker: int
@@ -263,9 +266,10 @@ class Start:
 
 @dataclass(frozen=True, slots=True)
 class Removed:
-    """All servers know that the run continues without a worker, or that one was lost at its end.
+    """Order: note that the run continues without a worker, or that it was lost at its end.
 
-    Of a worker that has finished only if gradients are lost. lost: see `Start`.
+    All servers know it. For a worker that has finished, this is ordered only if gradients are lost.
+    lost: see `Start`.
     """
 
     worker: int
@@ -274,12 +278,12 @@ class Removed:
 
 @dataclass(frozen=True, slots=True)
 class BeginAgain:
-    """End all processes, and start all again.
+    """Order: end all processes, and start all again.
 
-    why: in words. workers, servers: how many begin. checkpoint: from which all begin; 0: they begin
-    as they did, because the training had not begun. lost: the losses after which the others cannot
-    continue; none: other numbers were asked for. without: names of processes that do not begin
-    again.
+    why: text of the reason. workers, servers: how many begin. checkpoint: the checkpoint from which
+    all begin; 0: they begin as the first time, because the training had not begun. lost: the losses
+    after which the others cannot continue; empty: other numbers were requested. without: names of
+    processes that do not begin again.
     """
 
     why: str
@@ -292,7 +296,7 @@ class BeginAgain:
 
 @dataclass(frozen=True, slots=True)
 class EndRun:
-    """End the run with this error. lost: see `BeginAgain`."""
+    """Order: end the run with this error. lost: see `BeginAgain`."""
 
     reason: str
     lost: Sequence[Loss] = ()
@@ -300,19 +304,19 @@ class EndRun:
 
 @dataclass(frozen=True, slots=True)
 class Reserve:
-    """Ask the cluster for places for these new roles."""
+    """Order: ask the cluster for places for these new roles."""
 
     names: Sequence[str]
 
 
 @dataclass(frozen=True, slots=True)
 class Save:
-    """Take a checkpoint now."""
+    """Order: take a checkpoint now."""
 
 
 @dataclass(frozen=True, slots=True)
 class Scaled:
-    """Tell the asker that the run trains with other numbers.
+    """Order: tell the asker that the run trains with other numbers.
 
     before: the numbers of workers and servers. asked_at: see `AskedToScale`.
     """
@@ -324,7 +328,7 @@ class Scaled:
 
 @dataclass(frozen=True, slots=True)
 class Unchanged:
-    """Tell the asker that the run keeps the numbers that it had. why: in words."""
+    """Order: tell the asker that the run keeps its numbers. why: text of the reason."""
 
     asker: str
     why: str

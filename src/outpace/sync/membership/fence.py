@@ -1,7 +1,7 @@
-"""Lets one generation of a sender through, and each of its messages once, in order.
+"""Passes on the messages of one generation of a sender, each once and in order.
 
-A connection over TCP neither loses nor repeats a message, and changes no order. The fence makes
-sure of it, whatever carries the messages.
+A connection over TCP neither loses nor repeats a message, and keeps their order. The fence ensures
+this for every kind of transport.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ class Fence:
     """Judges the messages of one sender.
 
     Attributes:
-        generation: of the process that is heard.
-        serial: number of the message that is due.
+        generation: generation of the process whose messages are accepted.
+        serial: number of the next message.
     """
 
     __slots__ = ("generation", "serial")
@@ -25,17 +25,17 @@ class Fence:
         self.generation, self.serial = generation, 0
 
     def verdict(self, generation: int, serial: int) -> Verdict:
-        """Judge a message, and change nothing.
+        """Judge a message, without changing anything.
 
         Returns:
-            due: it is the next one. not due: it is another one. old: it is of a process whose place
-            another one has taken, which is to be told so. unknown: of a generation that does not
-            exist yet.
+            due: it is the next message. not due: it is another message of this generation. old: its
+                sender was replaced by another process, and must be told so. unknown: its generation
+                does not exist yet.
         """
         if generation != self.generation:
             return "old" if generation < self.generation else "unknown"
         return "due" if serial == self.serial else "not due"
 
     def take(self) -> None:
-        """Count the message that is due as taken."""
+        """Count the due message as taken."""
         self.serial += 1

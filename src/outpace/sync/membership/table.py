@@ -1,4 +1,4 @@
-"""The table of the processes of a run, in every runtime: who takes part, and how far each is.
+"""The table of the processes of a run, in every runtime: its members, and how far each is.
 
 Theory of operation
 -------------------
@@ -12,28 +12,28 @@ There are two recoveries:
 
 - A worker of a run with servers is replaced alone, or the others continue without it.
 - After every other loss all processes begin again from the last checkpoint: servers and models are
-  as they were then, so nothing is applied twice, and the workers repeat what came after it, so
-  nothing is missing. Before the training all begin as they did.
+  as they were then, so nothing is applied twice, and the workers repeat all later iterations, so
+  nothing is missing. Before the training begins, all begin as the first time.
 
-Each process of a worker has a generation. When it is lost, all servers are told first to hear only
-a process of a new generation under its name (`Replace`). Each confirms it, and says how far the
-worker has come there. From then on nothing of the old process can be applied, even if it is still
-alive. Once the old process has ended, too, a new one is started with the first iteration that no
-server has of this worker (see `sync.checkpoint.state`). Or no process takes its place, and the
-worker has left the run.
+Each process of a worker has a generation. When it is lost, all servers are first told to accept
+only messages of a new generation under its name (`Replace`). Each server confirms this, and reports
+how many iterations of the worker it has. From then on no message of the old process can be applied,
+even if it is still alive. When the old process has also ended, a new process is started with the
+first iteration that no server has of this worker (see `sync.checkpoint.state`). If no process takes
+its place, the worker has left the run.
 
 If a cluster has no room for the next processes of lost workers, all begin again with those that
 have room (`TooFewPlaces`).
 
-A worker that has finished has told the servers so. If its process is killed nevertheless, its last
-message may not have reached all of them, so the servers are told as if it had left.
+A worker that has finished has told the servers. If its process is killed after that, its last
+message may not have reached all servers, so the servers are told that it has left.
 
-A task computes any iteration again. A script continues with what it keeps (`Loss.kept`): the
-iterations before that which a server lacks, because the push was on its way, are lost.
+A task can compute any iteration again. A script continues with its last saved state (`Loss.kept`):
+earlier iterations that a server lacks, because their push had not arrived, are lost.
 
-Other numbers of processes (`AskedToScale`) are one more reason to begin again from a checkpoint,
-which is taken for it. Places on a cluster are reserved before, if there are new roles. If the new
-numbers do not come to train, all begin again with those of before (`Change`).
+A request for other numbers of processes (`AskedToScale`) is another reason to begin again. A
+checkpoint is taken for it. Before, places on the cluster are reserved for new roles. If the run
+does not get to training with the new numbers, all begin again with the old numbers (`Change`).
 
 The states of a worker
 ----------------------
@@ -65,14 +65,14 @@ from outpace.sync.membership.events import Rules
 class Phase(Enum):
     """How far the process of a role is."""
 
-    ACTIVE = auto()  # it joins, or trains
+    ACTIVE = auto()  # the process joins, or trains
     FENCING = auto()  # lost; the servers are told, or the old process has not ended
     STARTING = auto()  # another process is started in its place
     LEAVING = auto()  # the run continues without it; the servers are told
     GONE = auto()  # all servers know that the run continues without it
     FINISHED = auto()
-    CLOSING = auto()  # as FINISHED; its process was killed, and the servers are told
-    CLOSED = auto()  # as CLOSING, and all servers know it
+    CLOSING = auto()  # it had finished; its process was killed, and the servers are told
+    CLOSED = auto()  # it had finished, its process was killed, and all servers know it
 
 
 What: TypeAlias = Literal["lost", "left", "gone", "fenced", "began", "told", "finished"]
@@ -95,26 +95,29 @@ NEXT: Final[Mapping[tuple[Phase, What], Phase]] = {
     (Phase.CLOSING, "told"): Phase.CLOSED,
 }
 
-_SETTLED: Final = (Phase.ACTIVE, Phase.GONE, Phase.FINISHED, Phase.CLOSED)  # nothing is awaited
+# the process has finished
+_SETTLED: Final = (Phase.ACTIVE, Phase.GONE, Phase.FINISHED, Phase.CLOSED)
 
 
 @dataclass(frozen=True, slots=True)
 class Role:
-    """A server or a worker. All but the first three is known of workers only.
+    """A server or a worker. Only the first three fields are used for servers.
 
     Attributes:
-        generation: of the only process that is heard.
+        generation: generation of the only process whose messages are accepted.
         first: iteration with which the present process has begun.
-        done: iterations that some server has of the processes before.
+        done: number of iterations whose pushes by earlier processes have reached some server.
         kept: see `Loss`.
         has_ended: True if the process that was lost has ended.
         has_trained: True if its part of the training is done.
         unconfirmed: names of servers that have not confirmed the generation.
-        reached: the highest iteration of the worker, and the clock, by server that has confirmed.
-        deadline: when the run ends unless the worker has come further.
-        deaths: times of its losses since it finished an iteration.
-        how: its process was lost.
-        counted: the last iteration up to which those that some server lacks were counted.
+        reached: for each server that has confirmed, the highest iteration of the worker, and the
+            clock.
+        deadline: time when the run ends unless the worker makes progress.
+        deaths: times of its losses since it last finished an iteration.
+        how: text that says how its process was lost.
+        counted: iteration up to which the gradients that some server lacks have been counted as
+            lost.
     """
 
     name: str
@@ -134,7 +137,7 @@ class Role:
     counted: int = -1
 
     def then(self, what: What) -> Role:
-        """Return this role after what has happened. Raises ProtocolError if it cannot happen."""
+        """Return this role after an event. Raises ProtocolError if the event cannot happen."""
         phase = NEXT.get((self.phase, what))
         if phase is None:
             raise ProtocolError(f"{self.name} is {self.phase.name.lower()}: {what} cannot be")
@@ -142,7 +145,7 @@ class Role:
 
     @property
     def is_starting(self) -> bool:
-        """True if a new process of this worker is expected, or not ready yet."""
+        """True if a new process of this worker is to be started, or is not ready yet."""
         return self.phase is Phase.STARTING
 
     @property
@@ -152,7 +155,7 @@ class Role:
 
     @property
     def awaits_end(self) -> bool:
-        """True if the process of a lost worker has not ended, as far as it is known."""
+        """True if the process of a lost worker is not known to have ended."""
         return self.phase is Phase.FENCING and not self.has_ended
 
     @property
@@ -167,13 +170,14 @@ class Role:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """Other numbers of processes, from the request until the run trains with them.
+    """New numbers of processes, from the request until the run trains with them.
 
     Attributes:
-        before: the numbers of workers and servers until then.
+        before: the old numbers of workers and servers.
         asker, at: see `AskedToScale`.
-        waits_for: places for the new roles, the next checkpoint, or the processes' training.
-        can_return: False if there is no room for the numbers of before.
+        waits_for: the event that the change waits for: places for the new roles, the next
+            checkpoint, or the beginning of the training.
+        can_return: False if there is no room for the old numbers.
     """
 
     workers: int
@@ -190,15 +194,15 @@ class Table:
     """The roles of a run, in all attempts one after the other.
 
     Attributes:
-        schedulers: names of processes that hear the workers, beside servers.
-        checkpoint: number of the last one; 0: there is none.
+        schedulers: names of processes, besides servers, that receive messages of workers.
+        checkpoint: number of the last checkpoint; 0: there is none.
         attempt: how often all processes have begun.
         has_begun: True once the training of this attempt has begun.
-        generation: the newest one of this attempt.
-        change: other numbers that were asked for; None: none are.
-        began_from, losses: the checkpoint from which all began again after a loss the last time,
-            and how often they have done so.
-        early: losses in a row before the training.
+        generation: the newest generation of this attempt.
+        change: the requested change of numbers; None: there is none.
+        began_from, losses: the checkpoint from which all last began again after a loss, and how
+            often they have done so.
+        early: number of losses in a row before the training.
     """
 
     rules: Rules
@@ -215,7 +219,7 @@ class Table:
     early: int = 0
 
     def having(self, role: Role) -> Table:
-        """Return this table with another row for the role of this name."""
+        """Return this table with this row in place of the row of the same name."""
         if role.name in self.server_names:
             servers = (*self.servers[: role.number], role, *self.servers[role.number + 1 :])
             return replace(self, servers=servers)
@@ -254,7 +258,7 @@ class Table:
 
     @property
     def is_settled(self) -> bool:
-        """True if all servers know of all workers as they are, and none comes back."""
+        """True if all servers know the state of all workers, and no worker is coming back."""
         return all(worker.phase in _SETTLED for worker in self.workers)
 
     @property

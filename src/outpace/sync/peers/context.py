@@ -19,7 +19,7 @@ class PeerContext(Protocol):
 
     @property
     def now(self) -> Time:
-        """ns since the start of the run."""
+        """Time in ns since the start of the run."""
 
     @property
     def worker(self) -> int:
@@ -27,7 +27,7 @@ class PeerContext(Protocol):
 
     @property
     def workers(self) -> int:
-        """N, the number of workers that the run began with."""
+        """N, the number of workers at the beginning of the run."""
 
     @property
     def first_iteration(self) -> int:
@@ -35,7 +35,7 @@ class PeerContext(Protocol):
 
     @property
     def unsent(self) -> Unsent:
-        """The steps on its own model that this worker had sent in no all-reduce at a checkpoint."""
+        """The steps on its own model that this worker had not sent at a checkpoint."""
 
     def may_save(
         self,
@@ -43,17 +43,17 @@ class PeerContext(Protocol):
         accumulated: AccumulatedGradient | None = None,
         unsent: Unsent | None = None,
     ) -> None:
-        """Say that this worker begins `iteration` next and has nothing but its models.
+        """Declare that this worker begins `iteration` next and that its models are all its state.
 
-        All workers say so after the same all-reduces, before they join another one, and each has
-        the parameters that are the result; with `saved_apart`, each after an iteration of its own.
-        Until the worker computes again, only averages of two may change its models: what a script
-        keeps is saved when it begins to. Only for strategies with `can_be_saved`.
+        All workers call this after the same all-reduces and before they join another one, so that
+        each has the resulting parameters; with `saved_apart`, each after a different iteration.
+        Until the worker computes again, only averages of two may change its models: the state of a
+        script is saved when the script begins to compute. Only for strategies with `can_be_saved`.
 
         Args:
             accumulated: a sum that the worker has in addition to its models.
-            unsent: steps that only its own model has. With one of these two, workers say so at
-                different times and iterations; else at the same iterations.
+            unsent: steps that only its own model has. With `accumulated` or `unsent`, workers call
+                this at different times and iterations; otherwise at the same iterations.
         """
 
     def common(self) -> CommonParameters:
@@ -63,7 +63,7 @@ class PeerContext(Protocol):
         """Return a model with the same initial parameters that this worker alone changes."""
 
     def accumulated(self) -> AccumulatedGradient:
-        """Return an empty sum of this worker's gradients; with those of a checkpoint, not empty."""
+        """Return the sum of this worker's gradients; empty, or restored from a checkpoint."""
 
     def must_stop(self, iteration: int) -> bool:
         """True if this worker leaves instead of running that iteration.
@@ -72,18 +72,18 @@ class PeerContext(Protocol):
         """
 
     async def compute(self, at: Parameters, iteration: int) -> Block | None:
-        """Return the gradient at these parameters as they are now; None: it cannot be used.
+        """Return the gradient at these parameters as they are now; None: it is not usable.
 
-        The gradient is valid until the next `compute`, because that of a script may be the memory
-        of its `p.grad`. To let it travel in an all-reduce while the next one is computed, add it
-        to `accumulated()`, which copies it there, and pass on what `take()` returns.
+        The gradient is valid until the next `compute`, because a script's gradient may be the
+        memory of its `p.grad`. To all-reduce a gradient while the next one is computed, add it to
+        `accumulated()`, which copies it, and pass on the result of `take()`.
         """
 
     def begin_all_reduce(self, value: Block | None, weight: int = 1) -> Reduction:
-        """Begin to add `value` up with the values of all other workers; does not block.
+        """Begin to add up `value` and the values of all other workers; does not block.
 
-        The n-th reduction of a worker is the n-th of all workers: it may begin the next one when
-        it has the result of the last.
+        The n-th reduction of a worker is joined with the n-th reductions of all others. A worker
+        may begin the next reduction when it has the result of the last one.
 
         Args:
             value: belongs to the runtime afterwards, and must stay valid until the result has
@@ -92,20 +92,20 @@ class PeerContext(Protocol):
         """
 
     def begin_exchange(self, iteration: int) -> Exchange:
-        """Begin to average this worker's own parameters with those of a random other worker.
+        """Begin to average the worker's own parameters with a random other worker's.
 
         Does not block; a worker may have one exchange at a time. The program of the other
         worker is not involved.
         """
 
     def meet(self, *, last: bool = False) -> Meeting:
-        """Come to the next meeting of all workers that are in the run; does not block.
+        """Enter the next meeting of all workers that are in the run; does not block.
 
-        A worker comes to a meeting when the last one is over.
+        A worker enters a meeting only when the previous meeting is over.
 
         Args:
-            last: this worker comes to no later meeting: the others wait for it in none, and it
-                does not wait in this one.
+            last: True: this worker enters no later meeting: the others never wait for it again, and
+                it does not wait in this meeting.
         """
 
     def iteration_finished(
@@ -121,7 +121,7 @@ class PeerContext(Protocol):
 class Unsent(NamedTuple):
     """Steps of a worker on its own model since it last sent them in an all-reduce."""
 
-    steps: int  # with those that had no gradient
+    steps: int  # number of steps, including steps without a gradient
     gradients: int
 
 
@@ -133,7 +133,7 @@ class Parameters(Protocol):
 
 
 class CommonParameters(Parameters, Protocol):
-    """A model that every worker has, and changes by the same commits in the same order."""
+    """A model that every worker has, changed by the same commits in the same order."""
 
     def commit(self, gradient: Value, divisor: float, gradients: int, factor: float = 1.0) -> None:
         """Take one step along gradient / divisor.
@@ -142,7 +142,7 @@ class CommonParameters(Parameters, Protocol):
             gradient: belongs to the model afterwards.
             gradients: number of gradients in it; the optimizer's schedule counts N of them as an
                 iteration.
-            factor: of the learning rate in this step.
+            factor: factor of the learning rate in this step.
         """
 
     def replica(self) -> ReplicaParameters:
@@ -159,15 +159,15 @@ class ReplicaParameters(Parameters, Protocol):
     def step(self, gradient: Value, iteration: int) -> None:
         """Take a step along the gradient.
 
-        It is a plain one with SGD. With another optimizer it is the step of a copy of it, which
-        begins with the state that belongs to the common parameters last followed.
+        With SGD it is a plain step. Another optimizer is copied, and the copy takes the step; the
+        copy begins with the state that belongs to the common parameters last followed.
         """
 
     def stay(self) -> None:
-        """Keep the present values when the common parameters change."""
+        """Keep the present values, even when the common parameters change."""
 
     def follow(self) -> None:
-        """Be equal to the common parameters, also when they change, until the next step."""
+        """Be equal to the common parameters, even when they change, until the next step."""
 
 
 class AccumulatedGradient(Protocol):
@@ -175,7 +175,7 @@ class AccumulatedGradient(Protocol):
 
     @property
     def count(self) -> int:
-        """Number of gradients in it."""
+        """Number of gradients in the sum."""
 
     def add(self, gradient: Block) -> None:
         """Add a gradient; `ReplicaParameters.step` may still use it afterwards."""
@@ -201,7 +201,7 @@ class OwnParameters(Parameters, Protocol):
 
 
 class Reduction(Protocol):
-    """An all-reduce that this worker takes part in."""
+    """An all-reduce that this worker has joined."""
 
     @property
     def done(self) -> bool:
@@ -209,32 +209,32 @@ class Reduction(Protocol):
 
     @property
     def began(self) -> Time:
-        """Time when all had joined (ns since the start of the run); known once it is done."""
+        """Time when all had joined it, in ns since the start of the run; known once it is done."""
 
     async def result(self) -> Reduced:
         """Wait for the result, which is the same for all workers."""
 
 
 class Exchange(Protocol):
-    """An average of two workers."""
+    """An average of two workers' parameters."""
 
     @property
     def began(self) -> Time:
-        """Time when both were free (ns since the start of the run); known when it is over."""
+        """Time when both were free, in ns since the start of the run; known once it is over."""
 
     async def over(self) -> None:
         """Wait until both workers have the mean."""
 
 
 class Meeting(Protocol):
-    """A moment that workers wait for."""
+    """A point in the program at which workers wait for each other."""
 
     @property
     def ended(self) -> Time:
-        """Time when all had come (ns since the start of the run); known when it is over."""
+        """Time when all workers had joined, in ns since the start of the run; known afterwards."""
 
     async def over(self) -> None:
-        """Wait until all workers have come."""
+        """Wait until all workers have entered the meeting."""
 
 
 class Reduced:
@@ -242,8 +242,8 @@ class Reduced:
 
     def __init__(self, values: BlockSum, weight: int) -> None:
         self._values = values
-        self.weight = weight  # of all workers that took part
-        self.members = values.count  # workers that gave a value
+        self.weight = weight  # sum of the values of all workers that joined
+        self.members = values.count  # number of workers that gave a value
 
     @cached_property
     def total(self) -> Value:

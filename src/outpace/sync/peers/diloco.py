@@ -1,18 +1,18 @@
-"""DiLoCo: workers take steps of their own; an outer optimizer makes a step of the mean change.
+"""DiLoCo: workers train separately; an outer optimizer takes a step along their mean change.
 
-With θ the common parameters and θ_i those of worker i after n steps from there, the outer gradient
-is the mean of θ − θ_i (Douillard et al. 2023, algorithm 1).
+θ are the common parameters, and θ_i are the parameters of worker i after n steps from θ. The outer
+gradient is the mean of θ − θ_i (Douillard et al. 2023, algorithm 1).
 
-With overlap, a worker continues from θ_i while that mean is computed (the idea is Streaming
-DiLoCo's; Douillard et al. 2025, which blends θ_i with the new θ; here nothing is blended or lost).
-At the end of the first step after the mean has arrived, θ takes its outer step, and the worker
+With overlap, a worker continues from θ_i while the mean is computed. The idea is from Streaming
+DiLoCo (Douillard et al. 2025), which blends θ_i with the new θ; here nothing is blended or lost. At
+the end of the first step after the mean has arrived, θ takes its outer step, and the worker
 continues from
 
     θ_i ← θ + (θ_i − the value of θ_i when its outer gradient was sent)
 
-so each inner step is in exactly one outer gradient, the next one that is sent (with a plain outer
-step of length 1 that is CoCoD-SGD; Shen et al., IJCAI 2019). Outer gradients are sent after the
-same steps as without overlap, n apart.
+So each inner step is in exactly one outer gradient, the next one that is sent. With a plain outer
+step of length 1 this is CoCoD-SGD (Shen et al., IJCAI 2019). Outer gradients are sent every n
+steps, as without overlap.
 """
 
 from __future__ import annotations
@@ -35,13 +35,14 @@ class DiLoCo(AllReduceStrategy):
     """Each worker takes n steps with the run's optimizer; their mean change is an outer gradient.
 
     Douillard et al., DiLoCo: distributed low-communication training of language models, 2023,
-    algorithm 1. The paper's optimizers are AdamW inside, and SGD with Nesterov momentum outside.
+    algorithm 1. The paper's inner optimizer is AdamW, and its outer optimizer is SGD with Nesterov
+    momentum.
 
     Args:
-        every: n, steps from one outer gradient to the next.
+        every: n, the number of steps from one outer gradient to the next.
         outer_lr: learning rate of the outer optimizer.
         outer_momentum: Nesterov momentum of the outer optimizer.
-        overlap: workers take further steps of their own while the outer gradient is averaged.
+        overlap: True: workers take further steps while the outer gradient is averaged.
 
     Raises:
         ValueError: for numbers out of range.
@@ -64,7 +65,7 @@ class DiLoCo(AllReduceStrategy):
         model, mine = me.common(), me.own()
         given: Value = mine.read()
         reduction: Reduction | None = None
-        steps, gradients = me.unsent  # since the last outer step began
+        steps, gradients = me.unsent  # steps since the last outer step began
 
         def begin_reduction() -> Reduction:
             nonlocal given, steps, gradients
@@ -81,7 +82,7 @@ class DiLoCo(AllReduceStrategy):
             mine.replace(plus(since, 1, model.read()))
             return before, reduction.began
 
-        if steps >= self.every:  # a checkpoint was taken before they were sent
+        if steps >= self.every:  # a checkpoint was taken before these steps were sent
             reduction = begin_reduction()
         async for iteration in iterations(me, mine):
             if iteration.gradient is not None:

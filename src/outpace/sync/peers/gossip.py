@@ -18,9 +18,9 @@ class Gossip(PeerStrategy):
     """Averages with one random worker while each gradient is computed.
 
     Asynchronous decentralized parallel SGD (Lian, Zhang, Zhang and Liu, ICML 2018, algorithm 1)
-    where every other worker is a neighbour: no worker waits for all others, and only gradients
-    change the mean of the parameters. A gradient is computed at the parameters before the average
-    and changes those after it.
+    with every other worker as a neighbour: no worker waits for all others, and only gradients
+    change the mean of the parameters. A gradient is computed at the parameters before the average,
+    and changes the parameters after it.
     """
 
     kind: Literal["gossip"] = "gossip"
@@ -48,19 +48,19 @@ class Gossip(PeerStrategy):
 
 
 class Pairing:
-    """Which two workers average next, in virtual time and for real.
+    """Decides which two workers average next, in virtual time and for real.
 
-    A worker that asks gets a partner, drawn from the workers that are still there. An average
-    begins once both are free, first come, first served.
+    A worker that asks gets a partner that is drawn from the workers still in the run. An average
+    begins once both are free, in the order of requests.
 
     Args:
         first: number of the first average.
 
     Attributes:
-        here: the workers that are still there.
+        here: the workers that are still in the run.
         waiting: iteration and partner of a worker that waits, by worker.
         busy: the number of the average that a worker is in, by worker.
-        count: averages that have begun since the run began.
+        count: number of averages that have begun since the run began.
     """
 
     def __init__(self, workers: int, seed: int, first: int = 0) -> None:
@@ -69,7 +69,7 @@ class Pairing:
         self.waiting: dict[int, tuple[int, int]] = {}
 
     def ask(self, seeker: int, iteration: int) -> bool:
-        """Draw a partner; a worker that waits already keeps its place. False: nobody is left."""
+        """Draw a partner; a waiting worker keeps its place. False: no other worker is left."""
         others = [worker for worker in self.here if worker != seeker]
         partner = partner_of(seeker, iteration, others, self._seed)
         if partner is None:
@@ -90,10 +90,10 @@ class Pairing:
         return begun
 
     def leave(self, worker: int) -> list[int]:
-        """Let no worker ask this one any more; those that wait for it get other partners.
+        """Remove a worker; the workers that wait for it get other partners.
 
         Returns:
-            Workers that waited for it and for which nobody is left.
+            The workers that waited for it and for which no partner is left.
         """
         self.here = [other for other in self.here if other != worker]
         waiting = [
@@ -105,7 +105,7 @@ class Pairing:
 
 
 def partner_of(worker: int, iteration: int, others: Sequence[int], seed: int) -> int | None:
-    """Return the random worker of `others` to average with in an iteration; None: no others."""
+    """Return a random worker of `others` to average with in an iteration; None: there is none."""
     if not others:
         return None
     return others[int(generator(seed, "partner", worker, iteration).integers(len(others)))]

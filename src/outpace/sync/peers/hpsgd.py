@@ -1,34 +1,35 @@
 """HPSGD: a worker computes on a local replica while the sum of its earlier gradients is averaged.
 
 The paper (section 3.1) has two activities in every worker that share memory: P_t trains, P_s
-synchronises. Here P_s is the all-reduce itself, which needs no attention; P_t checks after each
-step whether it is done, and so never waits for it. A synchronization changes the model by
+synchronises. Here P_s is the all-reduce itself, which needs no separate activity; P_t checks after
+each step whether it is done, and so never waits for it. A synchronization changes the model by
 
     W ← W − μ · mean over the workers of the sum of their gradients in it     (equation 1)
 
-where the mean is over all N workers that the run began with, so that each gradient counts the
-same however many workers have left. While a synchronization is under way, gradients are
-accumulated for the next one (two buffers, swapped), so none is lost or counted twice.
+where the mean is over all N workers at the beginning of the run, so that each gradient has the same
+weight even if workers have left. While a synchronization is under way, gradients are accumulated
+for the next one (two buffers, swapped), so none is lost or counted twice.
 
-Gradients are computed at the global model W until the first step of a synchronization is over,
-then at a replica of W that has taken this worker's steps since; the replica is given up when the
-synchronization is done.
+Until the first step of a synchronization is over, gradients are computed at the global model W.
+Then they are computed at a replica of W on which this worker has taken its steps since. The replica
+is discarded when the synchronization is done.
 
 The paper has plain SGD only. Here W takes the steps of any optimizer along the averaged gradients.
-With SGD the replica takes plain steps. With another optimizer it takes the steps of a copy, whose
-state is copied from that of W when the replica is made. Such optimizers divide by the size of the
-gradient, so a sum of k gradients makes no longer step than one. They are given the mean, and the
-learning rate is multiplied instead: with SGD both are the same step.
+With SGD the replica takes plain steps. With another optimizer it takes the steps of a copy of the
+optimizer, whose state is copied from the optimizer of W when the replica is made. Such optimizers
+divide by the size of the gradient, so the sum of k gradients gives no longer step than one
+gradient. So they are given the mean, and the learning rate is multiplied; with SGD both ways give
+the same step.
 
-With a synchronization as long as k steps there is one in every k
-steps: in the time in which Local SGD averages once, (γ + 1 + k) steps, (γ + 1)/k + 1 of them
-(section 3.2).
+If a synchronization takes as long as k steps, there is one in every k steps. Local SGD averages
+once in γ + 1 + k steps; in this time HPSGD has (γ + 1)/k + 1 synchronizations (section 3.2).
 
 In the paper workers also "start to feed-forward at the same time" (section 1, figure 1), and the
 wait for the slowest in every iteration is the main loss of HPSGD (section 4.2). Algorithm 2 has no
-such wait, and nothing in it needs one: it is the option `start_together`. A worker comes to the
-meeting when its gradient is computed, before any wait for an all-reduce, so meetings cannot block
-all-reduces. A worker that leaves comes to all later ones, before it synchronises what is left.
+such wait and does not need it; the option `start_together` adds it. A worker enters the meeting
+when its gradient is computed, before any wait for an all-reduce, so meetings cannot block
+all-reduces. A worker that leaves counts as present in all later meetings, before it synchronises
+its remaining gradients.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ from outpace.sync.peers.strategy import BufferAveragingStrategy
 
 Commit: TypeAlias = Literal["immediate", "delayed"]
 RateByWindow: TypeAlias = Literal["linear", "sqrt", "constant"]
-_GROWTH_LOST: Final = {"linear": 0.0, "sqrt": 0.5, "constant": 1.0}  # as a power of the window
+_GROWTH_LOST: Final = {"linear": 0.0, "sqrt": 0.5, "constant": 1.0}  # exponent of the window
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +55,18 @@ class Hpsgd(BufferAveragingStrategy):
 
     Args:
         commit: when averaged gradients change the global model. `immediate`: as soon as they have
-            arrived. `delayed`, as the paper prints it: when the next synchronization begins, whose
-            first gradient is then still computed at the old model.
+            arrived. `delayed`, as the paper prints it: when the next synchronization begins; the
+            first gradient of that synchronization is then still computed at the old model.
         window: number of gradients accumulated during a synchronization at which a worker waits
             for it; None: the worker never waits.
         rate_by_window: how the learning rate of a commit grows with the mean number of iterations
-            of a worker in it. The paper adds the gradients up, which is linear. SGD sums the
-            gradients accordingly; other optimizers step along their mean at that rate. None:
+            per worker in it. The paper adds the gradients up, which is linear. SGD steps along
+            their sum; other optimizers step along their mean with a larger learning rate. None:
             linear with SGD, constant with other optimizers.
-        start_together: whether workers begin each iteration together, when the slowest has computed
-            its gradient of the last one.
-        synchronizer: what synchronises in a real run: a thread of the worker's process. (A process
-            beside the training was no faster.)
+        start_together: True: workers begin each iteration together, when the slowest worker has
+            computed its gradient of the previous iteration.
+        synchronizer: the part of a real run that synchronises: a thread of the worker's process. (A
+            separate process was no faster.)
 
     Raises:
         ValueError: if `window` is not positive.
@@ -110,7 +111,7 @@ class Hpsgd(BufferAveragingStrategy):
             return me.begin_all_reduce(*accumulated.take()) if accumulated.count else None
 
         async def synchronise(iteration: Iteration | None = None) -> None:
-            """Wait for the current synchronization, then for gradients accumulated meanwhile."""
+            """Wait for the current synchronization, then for gradients accumulated during it."""
             nonlocal reduction
             if self.start_together and reduction is not None:
                 me.meet(last=True)
@@ -121,7 +122,7 @@ class Hpsgd(BufferAveragingStrategy):
                     iteration.note_wait(joined, reduction.began)
                 reduction = begin_reduction()
 
-        reduction = begin_reduction()  # of what a checkpoint had
+        reduction = begin_reduction()  # the gradients that a checkpoint had
         async for iteration in iterations(me, replica):
             meeting = me.meet() if self.start_together else None
             if is_behind:

@@ -1,4 +1,4 @@
-"""The loop that the programs of workers without servers have in common."""
+"""The loop that all programs of workers without servers have."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ class Iteration:
     """An iteration whose gradient has been computed."""
 
     number: int
-    gradient: Block | None  # None: it cannot be used
+    gradient: Block | None  # None: the gradient cannot be used
     computed: Time  # when the computation ended (ns since the start of the run)
-    held: Time = 0  # ns that the worker has waited for others to join; set by the program
+    held: Time = 0  # ns that the worker waited for others to join; the program sets it
 
     def note_wait(self, since: Time, until: Time) -> None:
-        """Add a wait for others that had all joined at `until`, perhaps before the wait began."""
+        """Add a wait for others. until: when all had joined, perhaps before the wait began."""
         self.held += max(0, until - since)
 
 
@@ -32,7 +32,7 @@ async def iterations(
     A script that ends while it computes a gradient ends the loop: that iteration is not counted.
 
     Args:
-        at: parameters at which gradients are computed, as they are when each begins.
+        at: parameters at which each gradient is computed, as they are when the computation begins.
         before: called with the number of each iteration before its gradient is computed.
     """
     number = me.first_iteration

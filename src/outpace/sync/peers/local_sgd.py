@@ -1,4 +1,4 @@
-"""Local SGD: workers take steps of their own and average their parameters from time to time.
+"""Local SGD: workers train separately and average their parameters from time to time.
 
 With steps of t seconds and an average that takes t_sync, a round of γ + 1 steps takes
 (γ + 1)·t + t_sync (HPSGD, section 3.2).
@@ -19,11 +19,11 @@ from outpace.sync.peers.strategy import BufferAveragingStrategy
 
 @dataclass(frozen=True, slots=True)
 class LocalSgd(BufferAveragingStrategy):
-    """Averages the parameters after every so many steps, and at the end (Stich, ICLR 2019).
+    """Averages the parameters after every `every` steps, and at the end (Stich, ICLR 2019).
 
     Args:
         every: steps from one average to the next; γ + 1 in the notation of HPSGD (section 3.2).
-        after: number of steps at the start; a worker averages after each of them (post-local
+        after: number of steps at the beginning; a worker averages after each of them (post-local
             SGD; Lin et al., ICLR 2020).
 
     Raises:
@@ -42,7 +42,7 @@ class LocalSgd(BufferAveragingStrategy):
         mine, steps = me.own(), 0
 
         async def average() -> Time:
-            """Average with all others; return the time when all had joined."""
+            """Average with all others; return the time when all workers had joined."""
             reduction = me.begin_all_reduce(mine.read().clone(), steps)
             mine.replace((await reduction.result()).mean)
             return reduction.began

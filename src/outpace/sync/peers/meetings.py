@@ -1,7 +1,8 @@
-"""Which workers have come to which meeting, in virtual time and for real.
+"""Records which workers have entered which meeting, in virtual time and for real.
 
-At a meeting each worker waits until all workers that are still in the run have come. A worker comes
-to the next meeting only when the last one is over, so it is at most one ahead of the others.
+At a meeting each worker waits until all workers that are still in the run have entered it. A worker
+enters the next meeting only when the previous one is over, so it is at most one meeting ahead of
+the others.
 """
 
 from __future__ import annotations
@@ -14,14 +15,15 @@ Worker = TypeVar("Worker", bound=Hashable)
 
 
 class Meetings(Generic[Worker]):
-    """Counts the workers that come."""
+    """Counts the meetings that workers have entered."""
 
     def __init__(self, workers: Iterable[Worker]) -> None:
-        self._come: dict[Worker, float] = dict.fromkeys(workers, 0)  # meetings, by worker
+        # number of meetings entered, by worker
+        self._come: dict[Worker, float] = dict.fromkeys(workers, 0)
         self._over = 0
 
     def come(self, worker: Worker, *, last: bool) -> list[Worker]:
-        """Note that a worker comes; see `PeerContext.meet`.
+        """Note that a worker enters a meeting; see `PeerContext.meet`.
 
         Returns:
             The workers whose meeting is over now.
@@ -31,7 +33,7 @@ class Meetings(Generic[Worker]):
         return self._end()
 
     def leave(self, worker: Worker) -> list[Worker]:
-        """Wait for this worker no longer; returns as `come`."""
+        """Stop waiting for this worker; returns the same as `come`."""
         self._come.pop(worker, None)
         return self._end()
 
@@ -43,7 +45,7 @@ class Meetings(Generic[Worker]):
 
     @property
     def _waiting(self) -> list[Worker]:
-        """The workers that have come to a meeting that is not over."""
+        """The workers that have entered a meeting that is not over."""
         return [worker for worker, come in self._come.items() if self._over < come < math.inf]
 
     def _end(self) -> list[Worker]:

@@ -28,7 +28,7 @@ Rate: TypeAlias = Callable[[float], float]  # iteration -> learning rate
 class _Version:
     value: Value
     number: int
-    state: OptimizerState | None  # None: no replica needs it
+    state: OptimizerState | None  # None: no replica needs the state
     following: _Version | None = None
 
 
@@ -38,7 +38,7 @@ class Replicas:
 
     Args:
         keep_state: True if each version of the common model needs its optimizer's state.
-        of: returns a replica of a common model.
+        of: function that returns a replica of a common model.
     """
 
     keep_state: bool
@@ -77,27 +77,27 @@ class SharedModel:
         return self.newest.number
 
     def new_sum(self, workers: int) -> PartialSum:
-        """Return an empty sum for the gradients of so many workers."""
+        """Return an empty sum for the gradients of this number of workers."""
         return self._block.new_sum(workers)
 
     def optimizer_state(self) -> OptimizerState:
-        """Return a copy of what the optimizer remembers between steps."""
+        """Return a copy of the optimizer's state."""
         return self._block.optimizer_state()
 
     def load_optimizer_state(self, state: OptimizerState) -> None:
-        """Replace what the optimizer remembers, before any worker has a newer version."""
+        """Replace the optimizer's state, before any worker has a newer version."""
         self._block.load_optimizer_state(state)
         if self.newest.state is not None:
             self.newest.state = self._block.optimizer_state()
 
     def state(self) -> tuple[Value, OptimizerState, int]:
-        """Return the parameters, a copy of the optimizer's state, and the gradients so far."""
+        """Return the parameters, a copy of the optimizer's state and the number of gradients."""
         return self.newest.value, self.optimizer_state(), self._gradients
 
     def restore(
         self, parameters: Value, optimizer: OptimizerState, gradients: int, version: int
     ) -> None:
-        """Continue from a `state`, as this version; before any worker has a view of the model."""
+        """Replace the model by a `state` with this version, before any worker has a view of it."""
         self._block.replace(parameters)
         if optimizer:
             self._block.load_optimizer_state(optimizer)
@@ -131,7 +131,7 @@ class Common:
 
     @property
     def version(self) -> int:
-        """Number of commits in it."""
+        """Number of commits in this view."""
         return self._version.number
 
     def replica(self) -> Replica:
@@ -159,12 +159,12 @@ class Replica(ABC):
 
     def __init__(self, common: Common) -> None:
         self._common = common
-        self._value: Value | None = None  # None: that of the common parameters
+        self._value: Value | None = None  # None: the optimizer's state of the common parameters
         self._version = 0
 
     @property
     def version(self) -> int:
-        """Number of commits in it, without its own steps."""
+        """Number of commits in this replica, without its own steps."""
         return self._common.version if self._value is None else self._version
 
     def read(self) -> Value:
@@ -186,7 +186,7 @@ class Replica(ABC):
 
 
 class PlainReplica(Replica):
-    """A replica that takes plain steps. rate: learning rate after so many iterations."""
+    """A replica that takes plain steps. rate: returns the learning rate after some iterations."""
 
     takes_plain_steps = True
 
@@ -202,7 +202,7 @@ class OptimizerReplica(Replica):
     """A replica that takes the steps of a copy of the run's optimizer.
 
     Args:
-        block: takes the steps; its parameters and its optimizer's state are replaced.
+        block: takes the steps; its parameters and its optimizer's state are replaced before.
     """
 
     takes_plain_steps = False
@@ -225,7 +225,7 @@ class OptimizerReplica(Replica):
 
 
 class AccumulatedInPlace:
-    """A sum whose first gradient becomes the sum. Implements `AccumulatedGradient`."""
+    """A sum that is stored in its first gradient. Implements `AccumulatedGradient`."""
 
     def __init__(self) -> None:
         self._sum = ArrivalSum()
@@ -275,7 +275,7 @@ def average(blocks: Sequence[ParameterBlock]) -> Value:
 
 
 class OptimizedBlocks:
-    """Makes the parameters of models whose steps the optimizer of the run takes.
+    """Makes the parameters of models that are stepped by the run's optimizer.
 
     Args:
         layers: number of elements of each trainable parameter.

@@ -14,7 +14,7 @@ from outpace.sync.peers.strategy import BufferAveragingStrategy
 class Ssgd(BufferAveragingStrategy):
     """Averages the gradients of all workers in every iteration.
 
-    With deterministic sums bitwise equal to `bsp` with servers.
+    With deterministic sums it is bitwise equal to `bsp` with servers.
     """
 
     kind: Literal["ssgd"] = "ssgd"

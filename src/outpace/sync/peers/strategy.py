@@ -1,10 +1,10 @@
 """The interface of a strategy without servers, and the options that several of them have.
 
 A strategy is one file of this folder: a frozen dataclass with its options, its program (`train`)
-and the traits below, which say what a runtime must have ready for the program. A class from a
-user's file derives from `PeerStrategy` in the same way. A strategy of the library also needs its
-class in the list of `sync/strategies.py`, and a line in `STRATEGIES` of
-tests/contracts/test_peer_strategies.py; `python -m docs.reference` then describes its options.
+and the traits below, which tell a runtime what the program needs. A class from a user's file
+derives from `PeerStrategy` in the same way. A strategy of the library also needs its class in the
+list of `sync/strategies.py`, and a line in `STRATEGIES` of tests/contracts/test_peer_strategies.py;
+`python -m docs.reference` then describes its options.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ class PeerStrategy(Strategy, ABC):
     }
 
     # Traits. The final model is the common one; without one it is the mean of the workers' own.
-    has_common: ClassVar[bool] = True  # all workers change one model by the same commits
-    has_own: ClassVar[bool] = False  # each worker changes a model of its own
+    has_common: ClassVar[bool] = True  # all workers change a common model by the same commits
+    has_own: ClassVar[bool] = False  # each worker changes a separate model
     uses_replica: ClassVar[bool] = False  # takes steps on replicas of the common model
     # Passes each gradient that it uses to an all-reduce unchanged, before it computes the next one,
     # and asks only for the mean: a runtime can then divide and check gradients while they travel.
     averages_gradients: ClassVar[bool] = False
-    # A gradient may change parameters that are newer than those it was computed at.
+    # A gradient may change parameters that are newer than the parameters it was computed at.
     has_stale_gradients: ClassVar[bool] = False
     # Averages each gradient as DistributedDataParallel does: a script with it takes its own steps.
     is_ddp: ClassVar[bool] = False
@@ -80,7 +80,7 @@ class PeerStrategy(Strategy, ABC):
         """Return the optimizer that takes the steps of the common model.
 
         Args:
-            optimizer: the run's, which takes the steps of the workers' own models.
+            optimizer: the run's optimizer, which takes the steps of the workers' own models.
         """
         return optimizer
 
@@ -91,7 +91,7 @@ class PeerStrategy(Strategy, ABC):
 
     @property
     def timeout_s(self) -> float:
-        """Seconds that workers wait, in a real run, for one that does not join an all-reduce."""
+        """Seconds that workers of a real run wait for a worker to join an all-reduce."""
         return LARGEST
 
     @property
@@ -106,9 +106,9 @@ class AllReduceStrategy(PeerStrategy):
 
     Args:
         all_reduce: route of the messages.
-        wire: precision in which values travel.
-        timeout_s: seconds in which all workers must join an all-reduce after the first one; in
-            a real run, a later worker ends the run.
+        wire: precision in which values are sent.
+        timeout_s: seconds in which all workers must join an all-reduce after the first worker; in a
+            real run, a worker that is later ends the run.
 
     Raises:
         ValueError: if `timeout_s` is not positive.
@@ -124,8 +124,8 @@ class BufferAveragingStrategy(AllReduceStrategy):
     """Options of strategies that can average model buffers in the same all-reduces.
 
     Args:
-        buffers: whether the buffers of a script's model, such as BatchNorm's averages, are
-            averaged too or stay each worker's own.
+        buffers: whether the buffers of a script's model, such as BatchNorm's averages, are averaged
+            as well, or each worker keeps its own.
     """
 
     buffers: Buffers = "average"

@@ -14,7 +14,8 @@ from outpace.sync.policy import Apply, Buffer, Scale, ShardView, WirePolicy, bou
 class Bsp(WirePolicy):
     """Answers iteration i when all gradients of i have arrived: i < V (FluentPS, table III).
 
-    The earliest clock at which the bound holds is i+1, so both buffers behave alike.
+    The earliest clock at which the bound holds is i+1, so both kinds of buffer give the same
+    results.
     """
 
     kind: Literal["bsp"] = "bsp"

@@ -14,7 +14,7 @@ from typing import Final
 from outpace.sync.messages import Pull
 
 _MASK: Final = 2**64 - 1
-_FEW: Final = 64  # larger samples are not cached
+_FEW: Final = 64  # size above which samples are not cached
 _GOLDEN: Final = 0x9E3779B97F4A7C15  # 2^64 over the golden ratio, made odd
 
 

@@ -26,13 +26,14 @@ class CutOff(CutOffSettings, Policy):
     `predict.rules`, made from the settings, decides how long the scheduler waits.
 
     Attributes:
-        wire: precision of gradients and parameters that are sent; the same in all policies of a
-            run, also those of `sync_changes`.
+        wire: precision in which gradients and parameters are sent; the same in all policies of a
+            run, including the policies of `sync_changes`.
     """
 
     kind: Literal["cutoff"] = "cutoff"
     scale: Scale = Scale.MEAN
-    wire: Wire = field(default="full", kw_only=True)  # not of a base: only one may have slots
+    # not in a base class: only one base class may have slots
+    wire: Wire = field(default="full", kw_only=True)
 
     lockstep: ClassVar[bool] = True
 

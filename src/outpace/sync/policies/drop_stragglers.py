@@ -17,7 +17,7 @@ from outpace.sync.policy import Apply, Policy, Scale, ShardView, WirePolicy, bou
 class Quorum(WirePolicy):
     """The base of policies that finish an iteration when a quorum of workers has pushed it.
 
-    Exactly one of the quorums must be given. The configuration of a run has the number.
+    Exactly one of the two quorums must be given. The configuration of a run contains the number.
 
     Args:
         quorum: number of workers, at least 1.
@@ -58,7 +58,7 @@ class Quorum(WirePolicy):
 
     @property
     def number(self) -> int:
-        """The number of workers in the quorum. Raises ValueError for a share of unknown workers."""
+        """The number of workers in the quorum. Raises ValueError if it is an unresolved share."""
         if self.quorum is None:
             raise ValueError("quorum_percent: call for_workers first")
         return self.quorum

@@ -25,11 +25,11 @@ class Dsps(WirePolicy):
 
         r* = argmin over r = 0 ... R of  min {h ≥ 0 : h = t_q + j·d_q − (t_p + r·d_p), j ≥ 1}
 
-    and s(t) = max(staleness, min(k + r*, staleness + extra)), where k = i − V is the
-    puller's lead and R its distance from the upper end. Every pull computes the bound anew.
-    The rule minimises the wait until the laggard's next push, so a held pull is answered then:
-    the buffer is soft by default. With a lazy buffer the wait is longer than the rule expects.
-    Raises ValueError if `staleness` or `extra` is negative.
+    and s(t) = max(staleness, min(k + r*, staleness + extra)), where k = i − V is the puller's lead
+    and R is the distance from this lead to the upper end of the bound. The bound is computed for
+    every pull. The rule minimises the wait until the laggard's next push, so a held pull is
+    answered at that push: the buffer is soft by default. With a lazy buffer the wait is longer than
+    the rule expects. Raises ValueError if `staleness` or `extra` is negative.
 
     Attributes:
         staleness: s, the lowest bound.
@@ -61,7 +61,7 @@ class Dsps(WirePolicy):
 
 
 def _worthwhile(puller: int, view: ShardView, most: int) -> int:
-    """Return r*, the number of further iterations after which the wait is shortest."""
+    """Return r*, the number of further iterations for which the wait is shortest."""
     slow = view.laggard()
     period, start = view.step_time(slow), view.last_push(slow)
     step, pushed = view.step_time(puller), view.last_push(puller)
@@ -70,7 +70,7 @@ def _worthwhile(puller: int, view: ShardView, most: int) -> int:
     best, shortest = 0, None
     for extra in range(most + 1):
         elapsed = pushed + extra * step - start
-        behind = max(1, -(-elapsed // period))  # number of the laggard's first push after that
+        behind = max(1, -(-elapsed // period))  # number of the laggard's first push after that time
         held = behind * period - elapsed
         if shortest is None or held < shortest:
             best, shortest = extra, held

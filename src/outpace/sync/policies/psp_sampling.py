@@ -17,15 +17,14 @@ from outpace.sync.policy import Apply, Policy, Scale, ShardView, WirePolicy
 class PspSampling(WirePolicy):
     """Answers iteration i while i < V' + s, where V' is the clock of β random other workers.
 
-    Wang, Catterall and Mortier, Probabilistic Synchronous Parallel (2017): s = 0 is their
-    pBSP, s > 0 their pSSP. An empty sample gives ASP, and a sample of all other workers SSP
-    with a soft buffer. The sample is drawn once per pull and is the same for all servers.
-    Workers in it that have left are ignored.
-    Raises ValueError if `sample` or `staleness` is negative.
+    Wang, Catterall and Mortier, Probabilistic Synchronous Parallel (2017): s = 0 is their pBSP, s >
+    0 is their pSSP. An empty sample gives ASP, and a sample of all other workers gives SSP with a
+    soft buffer. The sample is drawn once per pull and is the same for all servers. Workers in the
+    sample that have left are ignored. Raises ValueError if `sample` or `staleness` is negative.
 
     Attributes:
         sample: β, the number of other workers that are drawn.
-        staleness: s, the iterations that a worker may lead them.
+        staleness: s, the iterations that a worker may lead the sampled workers.
     """
 
     sample: Number

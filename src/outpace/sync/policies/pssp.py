@@ -17,8 +17,8 @@ from outpace.sync.policy import Apply, Buffer, Scale, ShardView, WirePolicy, bou
 class Coin(StrEnum):
     """The source of the random number that decides about a pull.
 
-    WORKER: one number for all servers, which agree if their clocks do. SERVER: one for each server:
-    M servers delay a worker with probability 1 − (1 − P)^M.
+    WORKER: one number for all servers, which decide alike if their clocks are equal. SERVER: one
+    number for each server, so M servers delay a worker with probability 1 − (1 − P)^M.
     """
 
     WORKER = "worker"
@@ -30,30 +30,31 @@ class Coin(StrEnum):
 
 
 class Draw(StrEnum):
-    """The pulls beyond the bound for which a coin decides; the paper fits both.
+    """At which pulls beyond the bound a random number is drawn; the paper can be read both ways.
 
-    Table III compares a random number with P in the pull condition, so at every pull. Theorem 1 has
-    SSP with the bound k at probability c(1 − c)^(k − s): one coin at each lead k.
+    Table III compares a random number with P in the pull condition, hence at every pull. Theorem 1
+    gives SSP with the bound k the probability c(1 − c)^(k − s): one draw at each lead k.
     """
 
     PULL = "pull"  # each
-    LEAD = "lead"  # those whose lead is higher than any that a coin let pass since a pull was held
+    LEAD = "lead"  # pulls with a lead above all leads that passed since a pull was held
 
 
 @dataclass(frozen=True, slots=True)
 class Pssp(WirePolicy):
     """SSP that holds a worker beyond the bound only with probability P.
 
-    FluentPS, table III, with the constant P = c: 0 gives ASP, 1 gives SSP. The regret bound is
-    that of SSP with s' = s + 1/c − 1 (theorem 1). A pull in the soft buffer
-    is answered at the next clock (algorithm 1), even if its lead is still beyond the bound.
-    Raises ValueError if the staleness is negative or the probability outside [0, 1].
+    FluentPS, table III, with the constant P = c: 0 gives ASP, 1 gives SSP. The regret bound equals
+    the bound of SSP with s' = s + 1/c − 1 (theorem 1). A pull in the soft buffer is answered at the
+    next clock (algorithm 1), even if its lead is still beyond the bound. Raises ValueError if the
+    staleness is negative or the probability outside [0, 1].
 
     Attributes:
         staleness: s, the lead over the slowest worker below which no pull is held.
         block_probability: c, the probability that a worker beyond the bound waits, in [0, 1].
-        draw: pull: draw at every pull beyond the bound. lead: only if the lead is higher than any
-            with which a coin has let the worker pass since a pull of it was held.
+        draw: pull: draw at every pull beyond the bound. lead: draw only if the lead is higher than
+            every lead with which a draw has let the worker pass since a pull of this worker was
+            last held.
     """
 
     staleness: Iterations

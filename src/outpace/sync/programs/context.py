@@ -23,7 +23,7 @@ class Messages(Protocol):
     def send(self, to: str, *messages: Message) -> None:
         """Send messages, to be delivered in this order; does not block.
 
-        Messages of one call may be sent as one.
+        The messages of one call may be sent as one message.
         """
 
     async def recv(self) -> Message:
@@ -32,14 +32,14 @@ class Messages(Protocol):
     async def recv_within(self, timeout_s: float) -> Message | None:
         """Return the next message, or None if none arrives within `timeout_s` seconds.
 
-        In virtual time, a message that arrives at the instant of the time-out is returned; with
-        0, all messages that are due now are delivered first. Raises ValueError if the time
-        is negative or not finite.
+        In virtual time, a message that arrives exactly at the time-out is returned; with a time-out
+        of 0, all messages that are due now are delivered first. Raises ValueError if the time is
+        negative or not finite.
         """
 
 
 class Context(Messages, Protocol):
-    """The methods that every program may use, but that of a server, which reads a clock."""
+    """The methods that all programs may use, except for a server's program, which has a clock."""
 
     @property
     def now(self) -> Time:
@@ -51,7 +51,7 @@ class Stopped:
     """A gradient whose computation was stopped.
 
     Attributes:
-        share: the part computed; NaN: unknown.
+        share: computed share of the gradient; NaN: unknown.
     """
 
     share: float
@@ -78,7 +78,8 @@ class WorkerContext(Context, Protocol):
     async def recv_several(self, count: int) -> Sequence[Message]:
         """Return the next messages for this node: at least one, and at most `count`.
 
-        For a worker that continues only when it has that many. A runtime may wait for all of them.
+        This is for a worker that continues only when it has `count` messages. A runtime may wait
+        for all of them.
         """
 
     def recv_nowait(self) -> Message | None:
@@ -107,7 +108,7 @@ class WorkerContext(Context, Protocol):
     async def execute_in_parts(
         self, parameters: Sequence[Block], iteration: int, send: SendPart
     ) -> None:
-        """Compute as `execute` does; call `send` once for each server, when its part is complete.
+        """Compute as `execute` does; call `send` once for each server when its part is complete.
 
         Parts may be complete before the computation has ended, in any order.
         """
@@ -135,7 +136,7 @@ class SchedulerContext(Context, Protocol):
     """The context of a scheduler that cuts iterations off."""
 
     async def decide(self, decision: Callable[[], Wait]) -> Wait:
-        """Return `decision()` once the time that the rule takes for it has passed."""
+        """Return `decision()` after the time that the rule needs for it has passed."""
 
     def iteration_closed(
         self, iteration: int, opened: Time, ended: Time, wait: Wait, count: int

@@ -7,15 +7,15 @@ closes it: it tells all servers which gradients count, and makes the other worke
 computing. The stopped workers push without a gradient, report the part that they computed, and
 continue with the next iteration.
 
-Such a report may still be on its way when the next iteration begins. The rule observes a closed
-iteration as late as possible: when all workers have reported, or when the first gradient of the
-next iteration has arrived.
+The report of a stopped worker may arrive after the next iteration has begun. The rule observes a
+closed iteration as late as possible: when all workers have reported, or when the first gradient of
+the next iteration has arrived.
 
-A worker that is lost, and whose place a new process takes, is waited for like one that computes.
+The scheduler waits for a lost worker that a new process replaces as for a worker that computes.
 
-A worker that waits in a collective of its script (`Pause`) is not waited for. An iteration that is
-open meanwhile ends when all other workers have reported. The rule is not asked how long such an
-iteration lasts, and does not observe it.
+The scheduler does not wait for a worker that waits in a collective of its script (`Pause`). An
+iteration that is open during the pause ends when all other workers have reported. The rule neither
+decides how long such an iteration lasts nor observes it.
 
 Any program of a worker with servers can be cut off: `CutOffWorker` stands between the program
 and its context.
@@ -93,7 +93,7 @@ class CutOffWorker(ForwardingContext):
         return gradient
 
     def _take(self, message: Message) -> None:
-        """Keep a message for the program, or record that an iteration is over."""
+        """Store a message for the program, or record that an iteration is over."""
         if isinstance(message, Close):
             self._closed = max(self._closed, message.iteration)
         else:
@@ -101,16 +101,16 @@ class CutOffWorker(ForwardingContext):
 
 
 class _Iteration:
-    """An iteration: which workers have finished computing, and which have stopped."""
+    """An iteration, with the workers that have finished computing and those that have stopped."""
 
     def __init__(self, number: int, opened: Time, workers: int) -> None:
         self.number, self.opened = number, opened
         self.arrived = np.full(workers, math.nan)  # seconds since the iteration was opened
         self.reported: dict[int, Done] = {}  # by worker, with a gradient or not
         self.came: list[int] = []  # workers with a gradient, in the order of their reports
-        # Once it is closed:
+        # Known once the iteration is closed:
         self.ended_s = math.nan  # seconds since it was opened
-        self._cut_off_s = math.nan  # the same, but without the delay of the scheduler
+        self._cut_off_s = math.nan  # the same without the delay of the scheduler
         self.missing: set[int] = set()  # workers whose reports may still arrive
 
     def take(self, done: Done, now: Time) -> None:
@@ -124,28 +124,28 @@ class _Iteration:
         self.missing.discard(done.worker)
 
     def close(self, now: Time, live: set[int], until_s: float) -> None:
-        """End it; `until_s`: when the rule wanted that, in seconds since it was opened."""
+        """End it. until_s: when the rule wanted to end it, in seconds since it was opened."""
         self.ended_s = seconds(now - self.opened)
         last_s = float(np.nanmax(self.arrived, initial=0.0))
         self._cut_off_s = min(self.ended_s, max(until_s, last_s))
         self._live, self.missing = live, live - self.reported.keys()
 
     def observed(self) -> tuple[Seconds, Mask]:
-        """Return the run times (s), and True for those that are lower bounds. Shapes (N,).
+        """Return the run times (s), and True for those that are lower bounds; both of shape (N,).
 
-        The bound of a worker that was cut off is the cut-off, as in the paper (equation 6). A real
-        scheduler closes the iteration a little later, and the worker continues until the order to
-        stop arrives. If these parts counted, a rule that waits for the longest bound would wait
-        longer each time.
+        The lower bound of a worker that was cut off is the cut-off, as in the paper (equation 6). A
+        real scheduler closes the iteration a little later, and the worker continues until the order
+        to stop arrives. If this additional time counted, a rule that waits for the longest bound
+        would wait longer each time.
         """
         arrived, reported, came = self.arrived, self.reported, self.came
-        # Besides computing, a run time includes sending the parameters and the report.
+        # Besides the computation, a run time includes sending the parameters and the report.
         beside = [arrived[worker] - reported[worker].seconds for worker in came]
         beside_s = float(np.median(beside)) if beside else 0.0
         found, censored = arrived.copy(), np.zeros(len(arrived), dtype=bool)
         for worker in self._live.difference(came):
             report = reported.get(worker)
-            if report is not None and report.share >= 1.0:  # it finished late
+            if report is not None and report.share >= 1.0:  # the worker finished late
                 found[worker] = max(self.ended_s, beside_s + report.seconds)
             else:
                 found[worker], censored[worker] = self._cut_off_s, True
@@ -160,7 +160,7 @@ async def cut_off(
 
 
 class _Scheduler:
-    """The state of the program."""
+    """The state of the scheduler's program."""
 
     def __init__(
         self, me: SchedulerContext, rule: Rule, workers: int, servers: int, first: int
@@ -171,7 +171,7 @@ class _Scheduler:
         # By paused worker: whether it was told that the iteration in which it paused is over.
         self._paused: dict[int, bool] = {}
         self._open = _Iteration(first, me.now, workers)
-        self._closed: _Iteration | None = None  # to be observed
+        self._closed: _Iteration | None = None  # an iteration that the rule has yet to observe
 
     async def work(self) -> None:
         while True:
@@ -210,7 +210,7 @@ class _Scheduler:
         return self._has_reached(wait.count, wait.until_s)
 
     def _has_reached(self, count: float, time_s: float) -> bool:
-        """True if the count or the time is reached, and at least one gradient has come."""
+        """True if the count or the time is reached, and at least one gradient has arrived."""
         came = len(self._open.came)
         return came > 0 and (came >= count or self._elapsed >= _ns(time_s))
 
@@ -228,7 +228,7 @@ class _Scheduler:
         return self._me.now - self._open.opened
 
     async def _take_next(self, due: Time | None) -> None:
-        """Process the next message if it arrives before `due` (ns); None: however late it is."""
+        """Process the next message if it arrives before `due` (ns); None: wait without limit."""
         me = self._me
         if due is None or not self._open.came:  # an iteration needs at least one gradient
             message: Message | None = await me.recv()
@@ -284,12 +284,13 @@ class _Scheduler:
         self._live.add(worker)
         self._paused.pop(worker, None)
         if rejoin.first > current.number and worker not in current.reported:
-            # Its gradient has reached a server, and its report was lost: it does not count.
+            # The worker's gradient has reached a server, but its report was lost: the gradient does
+            # not count.
             done = Done(worker, current.number, 0.0, math.nan, finished=False)
             current.take(done, self._me.now)
 
     def _miss_no_more(self, worker: int) -> None:
-        """Note that no late report of this worker is awaited."""
+        """Note that no late report of this worker is expected any more."""
         if self._closed is not None:
             self._closed.missing.discard(worker)
 

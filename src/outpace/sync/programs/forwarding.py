@@ -1,7 +1,7 @@
-"""Contexts that stand between a worker's program and its context, and change what passes.
+"""Contexts between a worker's program and its context that change messages.
 
-A class of this form changes a worker's messages, its gradients, or when its computation ends:
-`skipping`, `cutoff`, `narrowing`. They can be put one on another, and any program runs in them.
+Such a context changes a worker's messages, its gradients, or the end of its computation:
+`skipping`, `cutoff`, `narrowing`. These contexts can be stacked, and any program runs in them.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from outpace.sync.programs.context import SendPart, Stopped, WorkerContext
 
 
 class ForwardingContext:
-    """Passes everything on; subclasses override what they change. Implements `WorkerContext`.
+    """Passes everything on; subclasses override some methods. Implements `WorkerContext`.
 
-    me: the context behind it.
+    me: the context to which everything is passed on.
     """
 
     def __init__(self, me: WorkerContext) -> None:
@@ -30,7 +30,7 @@ class ForwardingContext:
         self.must_stop, self.iteration_finished = me.must_stop, me.iteration_finished
 
     def _take(self, message: Message) -> None:
-        """Add a message to those for the program; or handle it, if it is for a subclass alone."""
+        """Store a message for the program, or handle it if it is for a subclass alone."""
         self._read.append(message)
 
     @property

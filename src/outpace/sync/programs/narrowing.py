@@ -1,11 +1,11 @@
-"""Gradients and parameters that travel in bfloat16 between workers and servers (`sync.wire`).
+"""Sends gradients and parameters between workers and servers in bfloat16 (`sync.wire`).
 
-A worker rounds each gradient as it is sent. The server adds and takes its steps in the precision
-of its parameters, which it keeps, and rounds the parameters of each answer. So no rounding adds up
-in the parameters. Initial and final parameters, evaluations, checkpoints, and what servers hand
-over to each other, are not rounded.
+A worker rounds each gradient when it sends it. The server adds gradients and takes steps in the
+full precision of its parameters, and rounds only a copy of the parameters for each answer. So
+rounding errors do not accumulate in the parameters. Initial and final parameters, evaluations,
+checkpoints, and state that one server passes to another are not rounded.
 
-There is no error feedback, as there is none where workers average among themselves.
+There is no error feedback; strategies without servers have none either.
 """
 
 from __future__ import annotations
@@ -48,5 +48,5 @@ class NarrowingWorker(ForwardingContext):
     def _restore(self, message: Message) -> None:
         if isinstance(message, Reply) and message.parameters is not None:
             server = message.shard
-            if server < len(self._full):  # else of the scheduler, which has none
+            if server < len(self._full):  # otherwise a message of the scheduler, which has no block
                 message.parameters = self._full[server].restored(value_of(message.parameters))

@@ -1,8 +1,9 @@
-"""The parameter-server program of a worker that pushes during backward.
+"""The parameter-server program of a worker that pushes during the backward pass.
 
 It sends the same messages to each server as `parameter_server_worker`, in the same order. But the
-push to a server, and the pull after it, leave as soon as the server's part of the gradient is
-complete. The server sums it, and may answer, while backward makes the parts of other servers.
+push to a server, and the pull after it, are sent as soon as the server's part of the gradient is
+complete. The server adds this part, and may answer, while the backward pass computes the parts of
+other servers.
 """
 
 from __future__ import annotations

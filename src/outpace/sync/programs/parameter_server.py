@@ -36,7 +36,7 @@ async def parameter_server_worker(
 ) -> None:
     """Compute, push, pull, continue when enough servers have answered, until `me.must_stop`.
 
-    skip: when not to pull. seed: of the run, for random skips.
+    skip: when not to pull. seed: seed of the run, for random skips.
     """
     worker, servers = me.worker, me.servers
     puller = Puller(me, pull)
@@ -57,7 +57,8 @@ async def parameter_server_worker(
         unpulled = -1
         puller.asked(iteration)
         request = Pull(worker, iteration, coin)
-        # Push and pull server by server, so that one can answer while others are written to.
+        # Push and pull server by server, so that one server can answer while messages to others are
+        # sent.
         for name, version, block in zip(servers, versions, gradient, strict=True):
             me.send(name, Push(worker, iteration, version, block), request)
         await puller.enough()
@@ -102,8 +103,8 @@ async def parameter_server(
     """Pass every message to the shard and send the replies. Never returns.
 
     acknowledge: True to confirm each push, and each Rejoin. after_each: called after each message,
-    before any worker knows that its message has been processed (`Cuts.look`). on_the_wire: returns
-    parameters as they are sent; None: they are sent as they are.
+    before any worker knows that its message has been processed (`Cuts.look`). on_the_wire: converts
+    parameters before they are sent; None: they are sent unchanged.
     """
     shard, clock = me.shard, me.clock
     while True:
@@ -116,7 +117,7 @@ async def parameter_server(
         try:
             now = clock.now
             replies = shard.on_time(now) if message is None else shard.receive(message, now)
-        except ProtocolError as error:  # nothing has changed
+        except ProtocolError as error:  # the shard has not changed
             assert message is not None
             me.refuse(message, error)
             continue

@@ -1,16 +1,17 @@
 """Partial pull (PSP-SGD): a worker continues when enough servers have answered.
 
-In each iteration the worker pushes to and pulls from every server. It continues when all
-servers have answered, or a given time after a quorum of them has. Blocks of the other servers
-keep their old values. A late reply, which comes during the computation or a later wait, is used
-if its version is newer than the block held. A worker processes all replies that have arrived
-before it computes, and pushes carry the versions that the gradient was computed from. With
-`late: drop`, as in the paper (algorithm 1, lines 10 and 11), late replies are not used; the block
-of a server that is always among the last is then never updated.
+In each iteration the worker pushes to and pulls from every server. It continues when all servers
+have answered, or a given time after a quorum of them has. Blocks of the other servers keep their
+old values. A late reply, which comes during the computation or a later wait, is used if its version
+is newer than the block held. A worker processes all replies that have arrived before it computes,
+and pushes carry the versions that the gradient was computed from. With `late: drop`, as in the
+paper (algorithm 1, lines 10 and 11), late replies are not used; then the block of a server that
+always answers late is never updated.
 
-A worker waits for a server that has left `ahead` of its pulls unanswered, whatever the quorum,
-so that its lead and the number of messages queued there are bounded. After its last iteration it
-waits for all servers, so that none of its pushes is on its way when it leaves.
+If a server has left `ahead` pulls of a worker unanswered, the worker waits for this server,
+whatever the quorum. So the worker's lead and the number of messages queued at the server are
+bounded. After its last iteration the worker waits for all servers, so that all its pushes have
+arrived when it leaves.
 """
 
 from __future__ import annotations
@@ -81,21 +82,23 @@ class Puller:
         self.held: Time = 0  # time for which the last server to answer held the pull
         self.last = 0  # the last server to answer
         self._me, self._pull = me, pull
-        self._asked = Unanswered()  # of all servers; a queue for each takes 760 bytes
-        self._answered = [-1] * len(me.servers)  # the iteration of the last pull that it answered
-        self._others = len(me.servers) - pull.quorum(len(me.servers))  # beside the quorum
+        # unanswered pulls of all servers; a queue for each would take 760 bytes
+        self._asked = Unanswered()
+        # the iteration of the last pull that the server answered
+        self._answered = [-1] * len(me.servers)
+        self._others = len(me.servers) - pull.quorum(len(me.servers))  # servers besides the quorum
         self._iteration = 0
         self._missing = 0  # servers that have not answered the current pull
 
     def asked(self, iteration: int) -> None:
-        """Note that a pull is sent to every server."""
+        """Note that the worker has sent a pull to every server."""
         if not self._missing:
             self._asked.clear()
         self._asked.asked(iteration)
         self._iteration, self._missing, self.held = iteration, len(self._answered), 0
 
     async def begin(self) -> int:
-        """Return the iteration to begin with; in the middle of a run, get its parameters.
+        """Return the iteration to begin with; in the middle of a run, first get its parameters.
 
         The worker then waits for all servers, because it has no parameters to use meanwhile.
         """
@@ -120,7 +123,7 @@ class Puller:
             for reply in await me.recv_several(missing):
                 self._take(reply)
         if not self._missing:
-            return  # no reply is on its way
+            return  # no reply can arrive
         until = me.now + nanoseconds(self._pull.timeout_s)
         while self._missing and (message := await me.recv_within(seconds(max(0, until - me.now)))):
             self._take(message)
@@ -139,7 +142,7 @@ class Puller:
             self._take(await self._me.recv())
 
     def _most_unanswered(self) -> int:
-        """Return how many pulls the server that is furthest behind has not answered."""
+        """Return the number of unanswered pulls of the server that is furthest behind."""
         self._asked.answered(min(self._answered))
         return len(self._asked)
 

@@ -1,17 +1,17 @@
 """Skipped pushes and pulls: a worker chooses not to send (PSP-SGD, third contribution).
 
-Whether a worker skips is decided anew in each iteration, for all servers alike: with a
-probability, in every n-th iteration, or by the user's condition.
+In each iteration it is decided, for all servers alike, whether a worker skips: with a probability,
+in every n-th iteration, or by the user's condition.
 
 A skipped push sends no gradient. The servers are told of the worker's progress by a push without
 gradient, so that no barrier and no quorum waits for it. The gradient is dropped, as PSP-SGD does
-with every gradient that a server does not wait for, or added to the next one that the worker
-pushes, as in methods with error feedback (Stich, Cordonnier and Jaggi, NeurIPS 2018).
+with every gradient that a server does not wait for, or it is added to the next gradient that the
+worker pushes, as in methods with error feedback (Stich, Cordonnier and Jaggi, NeurIPS 2018).
 
 A worker that skips a pull asks for no parameters and does not wait. It begins the next iteration
 with the parameters that it has. Its next pull is judged as usual, so its lead over a barrier is at
-most `in_a_row` iterations greater than otherwise. After its last iteration it pulls, so that
-none of its pushes is on its way when it leaves.
+most `in_a_row` iterations greater than otherwise. After its last iteration it pulls, so that all
+its pushes have arrived when it leaves.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from outpace.sync.programs.forwarding import ForwardingContext
 
 @dataclass(frozen=True, slots=True)
 class WorkerView:
-    """The state of a worker that a user's condition for skipping a pull gets."""
+    """What a user's condition for skipping a pull is given: the state of the worker."""
 
     worker: int
     iteration: int
@@ -48,14 +48,14 @@ class WorkerView:
 
 @dataclass(frozen=True, slots=True)
 class PushView(WorkerView):
-    """The state of a worker that a user's condition for skipping a push gets."""
+    """What a user's condition for skipping a push is given: the state of the worker."""
 
     _norm: Callable[[], float]
 
     def norm(self) -> float:
         """Return |g| of the gradient that would be sent; 0 for the task `timing`.
 
-        With `gradient: accumulate`, it includes the gradients that were skipped before.
+        With `gradient: accumulate`, the norm includes the gradients that were skipped before.
         """
         return self._norm()
 
@@ -65,8 +65,9 @@ class Skip:
     """When a worker skips. Exactly one of probability, every and condition must be given.
 
     Args:
-        probability: of each iteration, drawn from (seed, worker, iteration); below 1.
-        every: n skips iterations n − 1, 2n − 1, ... (counted from 0); at least 2.
+        probability: probability to skip an iteration, drawn from (seed, worker, iteration); below
+            1.
+        every: n: skip iterations n − 1, 2n − 1, ... (counted from 0); at least 2.
         condition: `file.py:function` or `module:function`, called with a view and `arguments`;
             returns True to skip.
         arguments: further arguments of the condition.
@@ -100,12 +101,12 @@ class Skip:
 
 @dataclass(frozen=True, slots=True)
 class SkippedPush(Skip):
-    """When a worker skips a push, and what becomes of the gradient.
+    """When a worker skips a push, and what happens to the gradient.
 
     Attributes:
-        gradient: a skipped gradient is lost (drop), or added to the next one that the worker pushes
-            (accumulate), with which it counts as one; it is lost if the run ends first. A script
-            can only drop.
+        gradient: what happens to a skipped gradient. drop: it is lost. accumulate: it is added to
+            the next gradient that the worker pushes, and both count as one; it is lost if the run
+            ends first. A script can only drop.
     """
 
     gradient: Literal["drop", "accumulate"] = "drop"
@@ -113,10 +114,10 @@ class SkippedPush(Skip):
 
 @dataclass(frozen=True, slots=True)
 class SkippedPull(Skip):
-    """When a worker skips a pull; in_a_row: after so many skipped pulls the worker pulls.
+    """When a worker skips a pull.
 
     Attributes:
-        in_a_row: after so many skipped pulls the worker pulls, from 1 to 100,000.
+        in_a_row: number of skipped pulls after which the worker pulls, from 1 to 100,000.
     """
 
     in_a_row: Annotated[int, Field(ge=1, le=100_000)] = 16
@@ -151,11 +152,11 @@ class Skips:
 
 
 class Choice:
-    """Chooses in each iteration whether one worker skips.
+    """Decides in each iteration whether one worker skips.
 
     Args:
         what: push or pull.
-        seed: of the run.
+        seed: seed of the run.
     """
 
     def __init__(self, skip: Skip, what: Literal["push", "pull"], seed: int, worker: int) -> None:
@@ -189,9 +190,9 @@ class Choice:
 class SkippingWorker(ForwardingContext):
     """The context of a worker's program in a run in which workers skip pushes.
 
-    To the program, a skipped push is one whose gradient is None for every server. Pushes without
-    gradient for another reason, such as work that was cut off, are not skipped: the condition is
-    not asked, and accumulated gradients wait for the next push.
+    For the program, the gradient of a skipped push is None for every server. Pushes that have no
+    gradient for another reason, such as a cut-off, do not count as skipped: the condition is not
+    asked, and accumulated gradients wait for the next push.
     """
 
     def __init__(self, me: WorkerContext, skip: SkippedPush, seed: int) -> None:
@@ -217,7 +218,8 @@ class SkippingWorker(ForwardingContext):
             gradient, self._kept = [plus(kept, 1.0, block) for kept, block in pairs], []
 
         def norm() -> float:
-            gradient[:] = [value_of(block) for block in gradient]  # each can be read only once
+            # each gradient can be read only once
+            gradient[:] = [value_of(block) for block in gradient]
             return math.hypot(*map(norm_of, gradient))
 
         if not self._choice.skips(iteration, norm):
@@ -229,5 +231,5 @@ class SkippingWorker(ForwardingContext):
 
 
 def _own(block: Block) -> Value:
-    """Return the block's value, which nothing else changes: a trainer may use its memory again."""
+    """Return the block's value in memory that nothing else changes."""
     return block.value() if isinstance(block, Deferred) else block.clone()

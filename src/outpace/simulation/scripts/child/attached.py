@@ -1,8 +1,8 @@
 """A user's script in the process of a virtual worker.
 
-The simulation decides when the script continues: `optimizer.step()` hands the gradient over and
-blocks until the simulation sends the next parameters. Between these moments the script computes,
-beside the scripts of other workers. Nothing that it does depends on how long that takes.
+The simulation decides when the script continues: `optimizer.step()` hands over the gradient and
+blocks until the simulation sends the next parameters. In between, the script computes, in parallel
+with the scripts of other workers. The results do not depend on how long that takes.
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ from outpace.tasks.abort_points import Computation
 
 
 class VirtualAttached(PipedDriver):
-    """The driver of the worker in the script's process. Implements `StepDriver`.
+    """The driver of a worker in its script's process. Implements `StepDriver`.
 
     Args:
-        pipe: to the simulation.
+        pipe: pipe to the simulation.
     """
 
     carries = True
@@ -72,7 +72,7 @@ class VirtualAttached(PipedDriver):
     ) -> None:
         script, peers = ScriptModel(model, optimizer), experiment.peers
         require_steps(script, experiment)
-        # The script's optimizer takes the steps itself if only the script knows its class.
+        # The script's optimizer takes the steps if only the script knows the optimizer's class.
         takes_steps = peers is not None and not is_known(type(optimizer))
         if takes_steps and peers is not None and not peers.has_own:
             raise ConfigError(
@@ -81,13 +81,14 @@ class VirtualAttached(PipedDriver):
                 "optimizers, DistributedDataParallel with sync.kind=ssgd, or local-sgd"
             )
         super().__init__(pipe, number, experiment, script, takes_steps=takes_steps)
-        self._slots, self._slices = slots, list[slice]()  # of the flat parameters, by block
+        self._slots, self._slices = slots, list[slice]()  # slices of the flat parameters, by block
         self._settings()  # raises if a setting cannot be sent
         self._buffers = AveragedBuffers.of_script(script, peers)
         self._stops_at_non_finite = experiment.non_finite == "stop"
-        self._may_stop = experiment.cut_off is not None  # then it keeps model buffers
+        # then the step may be cut off, and the model buffers are stored
+        self._may_stop = experiment.cut_off is not None
         self._before = torch.empty(0)  # the model buffers when the present step began
-        self._abortable = 0  # contexts that the script is in
+        self._abortable = 0  # number of `abortable` contexts that the script is in
         self._is_abortable = False  # the present step may be cut off
         self._stopped: bool | None = None  # it was cut off; None: not known yet
         self._hook: torch.utils.hooks.RemovableHandle | None = None
@@ -98,8 +99,8 @@ class VirtualAttached(PipedDriver):
 
     def join(self) -> bool:
         script, number = self.script, self._number
-        before = own_bytes(os.getpid())  # without the copies that are made here
-        # The state of an optimizer that takes its steps itself stays where it is.
+        before = own_bytes(os.getpid())  # memory without the copies that are made here
+        # The state of an optimizer that takes its own steps remains in this process.
         has_state = script.has_taken_steps() and not self._takes_steps
         begin = self._attach(
             layout=self._buffers.layout.added_to(script.layout),
@@ -150,13 +151,13 @@ class VirtualAttached(PipedDriver):
         self._continue()
 
     def _sets(self, sets: bool) -> bool:
-        """Put parameters that the script has set into their slot, if it has."""
+        """Put parameters that the script has set into their slot. sets: True if it has."""
         if sets:
             fill(self._slots.parameters, [self.script.flat()])
         return sets
 
     def _settings(self) -> list[dict[str, Any]]:
-        """Return the settings of a step, which the simulation takes or compares with others'."""
+        """Return the settings of a step, which the simulation uses or compares with others'."""
         script = self.script
         return script.used_settings() if self._takes_steps else script.settings()
 
@@ -203,13 +204,14 @@ class VirtualAttached(PipedDriver):
         """Take a step of the script's own optimizer."""
         script, slots = self.script, self._slots
         self._load(buffers=False)
-        flat = slots.gradient[: sum(script.layers)].clone()  # the script may change its parts later
+        # copied, because the script may change it later
+        flat = slots.gradient[: sum(script.layers)].clone()
         script.take_step([flat], message.unused)
         fill(slots.parameters, [script.flat()])
         self._pipe.send(Taken())
 
     def _load(self, *, buffers: bool) -> None:
-        """Load the parameters, and perhaps averaged model buffers, from their slots."""
+        """Load the parameters, and averaged model buffers if given, from their slots."""
         self.script.load([self._slots.parameters])
         if buffers:
             self._buffers.load(self._slots.to_load)
@@ -268,7 +270,7 @@ class VirtualAttached(PipedDriver):
 
     @contextmanager
     def abortable(self) -> Iterator[Computation]:
-        """See `outpace.abortable`. The block runs to its end, whatever the strategy does.
+        """See `outpace.abortable`. The block always runs to its end.
 
         The script computes ahead of virtual time. At the end of the block it waits until the
         virtual time of the step has passed, and it is known whether the step was cut off.
@@ -282,7 +284,7 @@ class VirtualAttached(PipedDriver):
         computation.stopped = self._was_cut_off()
 
     def _was_cut_off(self) -> bool:
-        """Return whether the present step was cut off, once that is known."""
+        """Wait until it is known whether the present step was cut off, and return that."""
         if self.presence.is_out or not (self._is_abortable and self._may_stop):
             return False
         if self._stopped is None:

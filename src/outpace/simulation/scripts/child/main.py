@@ -36,11 +36,11 @@ def run_script(
     output: tuple[Connection, Connection],
     measured: int | None = None,
 ) -> None:
-    """Run the script of worker `number` like `python script arguments`; the target of a process.
+    """Run the script of worker `number` like `python script arguments`; target of a process.
 
     Args:
         files: the folder for files of all workers' scripts, see `outpace.output_dir`.
-        measured: if the script is run only to measure its steps, the fewest that are enough.
+        measured: the least number of steps to measure, if the script is run only for that.
     """
     print_into(*output)
     line = ScriptPipe(pipe)
@@ -66,13 +66,13 @@ def run_script(
 
 
 class EndBeforeWrite:
-    """Ends a script that is run only to measure its steps when it is about to write to a file.
+    """Ends a script that is only measured before it writes to a file.
 
-    A snapshot, say, would make the run that follows resume from it. Processes that the script
-    forks are not watched.
+    For example, the following run would resume from a snapshot that it wrote. Processes that the
+    script forks are not watched.
 
     Args:
-        least: steps before which files may be written: there are too few without them.
+        least: number of steps before which files may be written, because too few are measured.
         files: the folder of `outpace.output_dir` while steps are measured.
     """
 
@@ -82,13 +82,13 @@ class EndBeforeWrite:
         self._told: set[str] = set()
 
     def __call__(self, path: str) -> None:
-        """Be called before a file is written, in any thread; see `Written`."""
+        """Handle a write to a file, before it happens, in any thread; see `Written`."""
         is_own = self._files is not None and path.startswith(self._files)
         if is_own or os.getpid() != self._pid:
             return
         if self._pipe.steps >= self._least:
             self._pipe.send(Left(False, torch.empty(0)))
-            threading.Event().wait()  # until this process is ended
+            threading.Event().wait()  # wait until this process is ended
         elif path not in self._told:
             self._told.add(path)
             self._pipe.send(Wrote(path))

@@ -18,11 +18,12 @@ class ScriptPipe:
     """The pipe of a script's process. The process ends if the simulation has ended.
 
     Attributes:
-        on_over: called when the run is over, while the script waits; it exits the script.
-        is_over: True once the script exits because the run is over; the simulation then answers
-            no more.
-        is_ended_early: True once the simulation has ended the run early; it then reads no more.
-        steps: steps that the script has taken.
+        on_over: called when the run is over while the script waits; it exits the script.
+        is_over: True once the script exits because the run is over; after that the simulation sends
+            no answers.
+        is_ended_early: True once the simulation has ended the run early; after that it reads no
+            messages.
+        steps: number of steps that the script has taken.
     """
 
     def __init__(self, pipe: Connection) -> None:

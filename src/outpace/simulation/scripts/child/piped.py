@@ -24,9 +24,9 @@ class PipedDriver:
     Implements `Driver`.
 
     Args:
-        pipe: to the simulation.
-        takes_steps: the script's optimizer takes its steps in this process.
-        follows: the script's own collectives and optimizer do the training.
+        pipe: pipe to the simulation.
+        takes_steps: True: the script's optimizer takes its steps in this process.
+        follows: True: the script's own collectives and optimizer do the training.
     """
 
     def __init__(
@@ -67,7 +67,7 @@ class PipedDriver:
         self._told = iteration, digest
 
     def _attach(self, **what: Any) -> Begin:
-        """Tell the simulation what the script trains; return its answer. what: see `Attached`."""
+        """Announce the model to the simulation; return the answer. what: see `Attached`."""
         script = self.script
         flat = script.flat().cpu()
         self._pipe.send(
@@ -85,7 +85,7 @@ class PipedDriver:
                 **what,
             )
         )
-        del flat  # as large as the model
+        del flat  # the message is as large as the model
         begin = self._pipe.receive()
         assert isinstance(begin, Begin)
         return begin
@@ -110,7 +110,7 @@ class PipedDriver:
         raise RunOver(0)
 
     def _discard(self) -> None:
-        """Undo what the present step has changed; it was cut off."""
+        """Undo the changes of the present step, because it was cut off."""
 
     def leave(self, *, fetch: bool, sets: bool) -> None:
         """See `Driver`."""
@@ -120,14 +120,14 @@ class PipedDriver:
         """Do nothing: `run_script` reports the end of the script."""
 
     def close(self) -> None:
-        """Do nothing: the pipe ends with the process."""
+        """Do nothing, because the pipe is closed with the process."""
 
 
 class Stopwatch:
     """Measures how long the script computes a gradient, for the law `measured`.
 
-    The time between a step and the next forward pass counts, because data is loaded then, unless
-    the script has evaluated in it without saying so by `outpace.untimed`.
+    The time between a step and the next forward pass counts, because data is loaded in it, unless
+    the script has evaluated its model in this time without `outpace.untimed`.
 
     Attributes:
         has_evaluated: True if the script has evaluated since the last step.

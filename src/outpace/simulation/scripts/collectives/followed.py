@@ -1,11 +1,11 @@
 """A script that trains with its own collectives and optimizer, in the process of a virtual worker.
 
 An iteration begins with the first forward pass with gradients after a step, and ends with the next
-step. How far its computation is when the script hands over a gradient bucket is estimated. Forward
-takes the share a of the time (`forward_share`), and a bucket's share of backward is its share s of
-the elements. So in the f-th of F forward passes of an iteration, a bucket is handed over at
-(f - 1 + a + s·(1 - a))/F, where s contains the buckets before it, too. F is the number of forward
-passes in the iteration before, at least f.
+step. The progress of the computation when the script hands over a gradient bucket is estimated.
+Forward takes the share a of the time (`forward_share`), and a bucket's share of backward is its
+share s of the elements. So in the f-th of F forward passes of an iteration, a bucket is handed over
+at (f - 1 + a + s·(1 - a))/F, where s includes the earlier buckets. F is the number of forward
+passes in the previous iteration, at least f.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from outpace.support.place import HERE
 
 
 class VirtualFollowed(PipedDriver):
-    """The driver of the worker of this process, in virtual time. Implements `FollowedDriver`."""
+    """The driver of this process's worker, in virtual time. Implements `FollowedDriver`."""
 
     def __init__(
         self,
@@ -49,8 +49,8 @@ class VirtualFollowed(PipedDriver):
         super().__init__(pipe, number, experiment, script, takes_steps=True, follows=True)
         self._last = experiment.stop.iterations
         self._forward = experiment.forward_share
-        self._passes = 0  # forward passes of this iteration so far
-        self._expected = 1  # forward passes of an iteration
+        self._passes = 0  # number of forward passes of this iteration so far
+        self._expected = 1  # number of forward passes of an iteration
         self._progress = 0.0
         collectives.progress, collectives.waiting = self._progress_of, self._clock.waiting
         # Hooks on the model itself would be copied and saved with it.
@@ -58,7 +58,7 @@ class VirtualFollowed(PipedDriver):
         register_module_forward_pre_hook(self._enters)
 
     def start(self) -> None:
-        """Tell the simulation what the script trains; return when its time begins."""
+        """Describe the script's model to the simulation; return when the run begins."""
         self._attach(layout=self.script.layout)
         self._clock.start()
 
@@ -97,7 +97,7 @@ class VirtualFollowed(PipedDriver):
         self._progress = max(self._progress, (self._passes - 1 + share) / self._expected)
 
     def stepped(self) -> None:
-        """End the iteration: the optimizer has taken a step. Raises RunOver if it was the last."""
+        """End an iteration after an optimizer step. Raises RunOver if it was the last iteration."""
         self.script.await_gpus()
         computed_s = self._clock.read()
         self._pipe.send(Stepped(Gradient.READY, [], [], computed_s, self._told, HERE.batch_size))

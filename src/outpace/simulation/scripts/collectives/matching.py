@@ -1,4 +1,4 @@
-"""A collective of the workers' scripts: the calls that belong together, and their results."""
+"""A collective of the workers' scripts: the calls that belong to it, and their results."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Part:
     """One worker's part in a collective.
 
     Attributes:
-        number: of the collective.
+        number: number of the collective.
         joined: time when the worker joined.
         all_joined: time when all workers had joined.
         ended: time when the worker had the result.
@@ -30,7 +30,7 @@ class Part:
     worker: int
     call: Joined
     memory: CallMemory
-    result: Future[None]  # it is there
+    result: Future[None]  # the result is complete
     joined: Time = 0
     number: int = -1
     all_joined: Time = 0
@@ -42,18 +42,18 @@ class Part:
         return self.memory.view(self.call.place, sum(self.call.parts), self.call.dtype)
 
     def give(self, result: Any) -> None:
-        """Write the outputs; None: there are none."""
+        """Write the outputs into the memory of the call. result: None if there are no outputs."""
         if result is not None:
             self.has_outputs = True
             self.memory.view(self.call.place, result.numel(), self.call.dtype).copy_(result)
 
 
 class Collective:
-    """A collective.
+    """A collective and the parts of the workers in it.
 
     Attributes:
         missing: workers that have not joined it.
-        parts: those of the workers that have joined it, by number of the worker.
+        parts: parts of the workers that have joined it, by number of the worker.
     """
 
     def __init__(self, number: int, missing: Iterable[int]) -> None:
@@ -72,7 +72,7 @@ class Collective:
 
     @property
     def members(self) -> list[int]:
-        """The workers, from the root on."""
+        """The workers, beginning with the root."""
         members, root = sorted(self.parts), max(0, self.first.root)
         return [*members[root:], *members[:root]]
 
@@ -102,7 +102,7 @@ class Collective:
             part.give(result)
 
     def without(self, left: Sequence[int]) -> str:
-        """Return what is wrong if these missing workers have left the run."""
+        """Return an error text if these missing workers have left the run."""
         return (
             f"{_names(left)} left the run before collective {self.number}; {self._said}: {REMEDY}"
         )
@@ -120,7 +120,7 @@ def carry_out_alone(part: Part, workers: int) -> None:
     """Write the result for a worker that runs alone, as if all others gave the same tensors."""
     call = part.call
     if call.root > 0 and call.kind in ("broadcast", "scatter"):
-        return  # what another worker would give is not known
+        return  # the tensors of another worker are not known
     values, sizes = [part.given()] * workers, [call.parts] * workers
     part.give(results_of(call.kind, call.operation, max(call.root, 0), values, sizes)[0])
 

@@ -1,7 +1,8 @@
 """The collectives of scripts outside of a run, where no virtual time passes.
 
-Before a run begins scripts may call collectives, for instance in constructors: the run begins when
-all scripts are ready to train. And one script runs alone while the times of its steps are measured.
+Before a run begins, scripts may call collectives, for instance in constructors; the run begins when
+all scripts are ready to train. Also, one script runs alone while the times of its steps are
+measured.
 """
 
 from __future__ import annotations
@@ -20,14 +21,14 @@ from outpace.sync.messages import worker_name
 
 
 class Opening(Host):
-    """Lets scripts run until they are ready to train; takes the place of a run.
+    """Lets scripts run until they are ready to train, in place of a run.
 
-    What else scripts do then has no effect on the run.
+    Other actions of scripts in this time have no effect on the run.
 
     Args:
         workers: number of workers.
-        alone: True if only the script of worker 0 runs. Its collectives have the results that they
-            would have if all others gave the same tensors.
+        alone: True if only the script of worker 0 runs. The results of its collectives are computed
+            as if all other workers gave the same tensors.
     """
 
     def __init__(self, workers: int, *, alone: bool) -> None:
@@ -35,15 +36,16 @@ class Opening(Host):
         self._kernel, self._workers, self._is_alone = Kernel(), workers, alone
         at_once = Formula(self._kernel, network_of(None, self._kernel))
         self._collectives = SimulatedCollectives(self._kernel, at_once, workers, lambda _: None)
-        self._parts: dict[int, Part] = {}  # of a script that runs alone: not awaited yet, by number
+        # parts, not awaited yet, of a script that runs alone, by number
+        self._parts: dict[int, Part] = {}
         self._attached: dict[int, Attached] = {}  # by worker
 
     def close(self) -> None:
-        """Wait for no script any more."""
+        """Stop waiting for scripts."""
         self._kernel.close()
 
     def follow(self, process: ScriptProcess) -> Attached | None:
-        """Let a script run; return what it trains, or None if it waits for other workers."""
+        """Let a script run; return its attached model, or None if it waits for others."""
         process.host = self
         self._kernel.spawn(self._attach(process), worker_name(process.worker))
         try:
@@ -61,7 +63,7 @@ class Opening(Host):
         process.buffers = message.buffers
 
     def attached(self) -> list[Attached]:
-        """Return what the scripts train that have been followed.
+        """Return descriptions of the models that the followed scripts train.
 
         Raises:
             RunError: if scripts wait in a collective that other scripts do not join.
@@ -77,7 +79,7 @@ class Opening(Host):
 
     def joined(self, worker: int, call: Joined, memory: CallMemory) -> None:
         if self._is_alone:
-            result = Future[None](self._kernel, str(call))  # there at once
+            result = Future[None](self._kernel, str(call))  # the result is complete at once
             part = self._parts[call.number] = Part(worker, call, memory, result)
             carry_out_alone(part, self._workers)
         else:

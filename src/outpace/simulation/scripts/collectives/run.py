@@ -1,4 +1,4 @@
-"""The exchange of scripts in virtual time whose own collectives and optimizers do the training."""
+"""The exchange of scripts in virtual time that train with their own collectives and optimizers."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Followed(Exchange[Any]):
             run.kernel.spawn(worker.run(), worker_name(process.worker))
 
     def left(self, worker: int) -> None:
-        """A script takes no more steps."""
+        """Note that a script takes no more steps."""
         self._body.left(worker)
 
     def parameters(self) -> list[Block]:
@@ -67,14 +67,14 @@ class Followed(Exchange[Any]):
 
 @dataclass(slots=True)
 class FollowedIteration:
-    """The iteration that a worker is in.
+    """The present iteration of a worker.
 
     Attributes:
-        duration: time that its computation takes.
-        computed: time that it has computed.
+        duration: time that its computation takes (ns).
+        computed: time that it has computed (ns).
         held: time for which it waited until the other workers had joined a collective.
         joined: when it joined the first bucket of the present backward pass.
-        computed_before: time that it had computed then.
+        computed_before: time that it had computed before that.
     """
 
     started: Time
@@ -100,7 +100,7 @@ class FollowedWorker:
         self._kernel, self._recorder = run.kernel, run.recorder
         self.iteration = 0
         self._present: FollowedIteration | None = None
-        self._reductions = 0  # backward passes whose gradients were all-reduced
+        self._reductions = 0  # number of backward passes whose gradients were all-reduced
 
     async def run(self) -> None:
         """Follow the script until it leaves the run."""
@@ -160,7 +160,7 @@ class FollowedWorker:
         self._process.done(part)
 
     def _reduced(self, present: FollowedIteration, last: Part) -> None:
-        """Note the all-reduces of a backward pass, whose last bucket is done, as one."""
+        """Record the all-reduces of a backward pass as one, after the end of its last bucket."""
         members, joined = range(self._run.experiment.workers), present.joined
         average = BackwardTimes(self._reductions, members, joined)
         average.began, average.ended = last.all_joined, last.ended

@@ -1,8 +1,8 @@
 """The collectives of a script in virtual time, in the script's process.
 
-No thread runs beside the script. When a collective begins, its tensors are put into shared memory
-and the simulation is told of it. The script waits for the simulation when it needs the result. So
-the simulation knows at any moment whether the script computes or waits.
+There is no other thread in the script's process. When a collective begins, its tensors are put into
+shared memory, and a message is sent to the simulation. The script waits for the simulation when it
+needs the result. So the simulation always knows whether the script computes or waits.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class VirtualCollectives(Collectives):
     """The collectives of this worker's script.
 
     Attributes:
-        progress: returns the share of the iteration's computation that is done when a call begins.
+        progress: returns the completed share of the iteration's computation when a call begins.
         waiting: returns a context for the time in which the script waits.
     """
 
@@ -40,10 +40,10 @@ class VirtualCollectives(Collectives):
         """Tell the simulation about a collective.
 
         Raises:
-            ConfigError: the simulation cannot carry it out.
-            RunOver: the run has ended.
+            ConfigError: if the simulation cannot carry it out.
+            RunOver: if the run has ended.
         """
-        if self._pipe.is_over:  # in what the script does while it exits
+        if self._pipe.is_over:  # in code of the script that runs while it exits
             raise RunOver(0)
         dtypes = {tensor.dtype for tensor in (*call.inputs, *call.outputs)}
         if len(dtypes) > 1:

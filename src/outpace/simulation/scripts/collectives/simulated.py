@@ -1,8 +1,8 @@
 """The collectives of scripts in virtual time: when each begins, and how long it takes.
 
 The n-th calls of all workers are one collective, as in torch.distributed. It begins when all
-workers have joined it and the collective before it has ended, as in a process group. It takes the
-time that its messages need (`routes`).
+workers have joined it and the previous collective has ended, as in a process group. It takes the
+time of its messages (`routes`).
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ class SimulatedCollectives:
     """The collectives of a run.
 
     Args:
-        route: of the messages of collectives.
+        route: route of the messages of collectives.
         ended: called when a worker has the result of a collective.
-        all_reduce: how an all-reduce is made.
+        all_reduce: how an all-reduce is carried out.
     """
 
     def __init__(
@@ -44,8 +44,9 @@ class SimulatedCollectives:
         self._open: dict[int, Collective] = {}  # by number: not all workers have joined them
         self._left: set[int] = set()
         self._at_end: set[int] = set()  # workers that join no more because the run ends
-        self._complete: deque[Collective] = deque()  # all have joined, the first is under way
-        # By worker and number of the call: parts whose result was not awaited yet.
+        # collectives that all have joined; the first one is running
+        self._complete: deque[Collective] = deque()
+        # Parts whose result was not awaited yet, by worker and number of the call.
         self._parts: dict[tuple[int, int], Part] = {}
 
     def join(self, worker: int, call: Joined, memory: CallMemory) -> None:
@@ -86,7 +87,7 @@ class SimulatedCollectives:
             raise RunError(found.without(missing))
 
     def _is_in_vain(self, part: Part) -> bool:
-        """True if a worker that has come to the end of the run is missing where this one waits."""
+        """True if this call waits for a worker that has come to the end of the run."""
         return any(
             found.missing & self._at_end
             for found in self._open.values()
@@ -98,7 +99,7 @@ class SimulatedCollectives:
         return [str(found) for found in self._open.values()]
 
     def must_wait(self, worker: int, number: int) -> bool:
-        """True if this worker has no result of its call yet."""
+        """True if this worker has no result of this call yet."""
         return not self._parts[worker, number].result.done
 
     async def result(self, worker: int, number: int) -> Part | None:
@@ -120,7 +121,7 @@ class SimulatedCollectives:
                 self._end(part)
 
     def _end(self, part: Part) -> None:
-        """Note that a worker waits no longer for a result."""
+        """Note that a worker does not wait for a result any more."""
         part.ended = self._kernel.now
         self._ended(part)
         part.result.set(None)
