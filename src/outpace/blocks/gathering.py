@@ -83,7 +83,7 @@ class Readiness:
         self._missing: list[int] = []
 
     def begin(self, absent: Collection[int] = ()) -> None:
-        """Forget which tensors are complete. absent: numbers of tensors that are not waited for."""
+        """Forget which tensors are complete. absent: numbers of tensors that will not come."""
         self._missing = list(map(len, self._pieces))
         for number in absent:
             for place in self._parts[number]:

@@ -66,7 +66,7 @@ class Regimes(Spread):
 
 
 class _Switching:
-    """The regimes of one node, drawn as far as needed."""
+    """The regimes of one node, drawn up to the last requested time."""
 
     def __init__(self, regimes: tuple[Regime, ...], source: np.random.Generator) -> None:
         self._regimes, self._source = regimes, source

@@ -37,7 +37,7 @@ _DRAWN: Final = ("errors", "block", "speed_cv")  # keys of a law that `calibrate
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Calibrated:
-    """What `outpace calibrate` says about the origin of a cluster file, as far as a run needs it.
+    """The data about the origin of a cluster file that `outpace calibrate` writes and a run needs.
 
     Attributes:
         workers: number of workers that the file describes one by one; None: any number.

@@ -1,4 +1,4 @@
-"""What the configuration says about the loss of a process, in every runtime."""
+"""The rules of the configuration for the loss of a process, in every runtime."""
 
 from __future__ import annotations
 

@@ -94,7 +94,7 @@ class Rule(Protocol):
         """Return how long the iteration that begins now stays open."""
 
     def review(self, arrived: Seconds, elapsed_s: float) -> Wait:
-        """Return a new answer during the iteration, as the last answer asked for.
+        """Return a new answer during the iteration, at the time that the last answer requested.
 
         Arguments as for `Prediction.given`. If the count is already reached or the time has passed,
         the iteration ends now. A rule that never asks for a review need not define this method.

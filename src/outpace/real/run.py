@@ -268,7 +268,7 @@ class RealRun:
         self.totals.require_trained()
 
     def _train(self) -> None:
-        """Lead the run to its end, in as many attempts as necessary."""
+        """Carry out the run to its end, in as many attempts as necessary."""
         while True:
             self._attempt.start()
             started = [*self.coordinator.servers]

@@ -43,7 +43,7 @@ class Training(Protocol):
 
     @property
     def work(self) -> Callable[..., object]:
-        """The function that a worker's process runs; its arguments: link, number, experiment."""
+        """The function that a worker's process runs. Its arguments: link, number, experiment."""
 
     def evaluate(self, blocks: Sequence[Block]) -> Evaluation | None:
         """Evaluate these parameters; None: this process cannot evaluate."""

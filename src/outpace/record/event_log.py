@@ -15,7 +15,8 @@ Every object has these keys:
     event       start, resume, launched, joined, training, policy, checkpoint, checkpoint-failed,
                 lost, restarted, began, without, scaling, scaled, answer, elastic,
                 group-restart, begin-anew, failed, finished, notice, warning or end
-    message what happened, as text fields further facts, by name
+    message     the event, as text
+    fields      further facts, by name
 
 The launcher is the process of the command, which also contains the coordinator.
 
@@ -147,7 +148,7 @@ class EventRows:
         self._begins_again: list[dict[str, int]] = []
 
     def take(self, event: str, worker: int | None, fields: Mapping[str, Any]) -> None:
-        """Write the rows that follow from an event. worker: the worker that it concerns."""
+        """Write the rows that follow from an event. worker: the worker that the event concerns."""
         time_ns: Time = fields.get("time_ns", 0)
         match event:
             case "checkpoint":

@@ -1,18 +1,22 @@
 """The folder of a run, which is readable at any time.
 
-    config.yaml the resolved configuration, which `outpace simulate` accepts unchanged summary.json
-    the results; `status` is partial until the run has ended metrics.parquet one row per evaluation,
-    or per point that a script logged trace.parquet one row per event, see outpace.record.trace
-    timing.parquet times of messages and computations in a real run, see outpace.record.timing
-    messages.parquet one row per message, if the network logs messages model.safetensors the
-    parameters under the model's own names run-times.safetensors a run-time model, if one was fitted
-    in the run checkpoints/N states from which the run can be resumed, see
-    outpace.record.checkpoints trace/, timing/ the rows of a run with checkpoints, until the run is
-    complete status.json how far the run is, until it has ended, see outpace.record.status log.jsonl
-    what happened to the run, see outpace.record.event_log run.lock locked by the process that
-    carries out the run report.html the report explain.json what slows the run, if `outpace explain`
-    was run files/worker-N files that the script of worker N writes to outpace.output_dir(); in a
-    comparison also its output, as output.txt
+    config.yaml        the resolved configuration, which `outpace simulate` accepts unchanged
+    summary.json       the results; `status` is partial until the run has ended
+    metrics.parquet    one row per evaluation, or per point that a script logged
+    trace.parquet      one row per event, see outpace.record.trace
+    timing.parquet     times of messages and computations in a real run, see outpace.record.timing
+    messages.parquet   one row per message, if the network logs messages
+    model.safetensors  the parameters under the model's own names
+    run-times.safetensors  a run-time model, if one was fitted in the run
+    checkpoints/N      states from which the run can be resumed, see outpace.record.checkpoints
+    trace/, timing/    the rows of a run with checkpoints, until the run is complete
+    status.json        how far the run is, until it has ended, see outpace.record.status
+    log.jsonl          the events of the run, see outpace.record.event_log
+    run.lock           locked by the process that carries out the run
+    report.html        the report
+    explain.json       the causes that slow the run, if `outpace explain` was run
+    files/worker-N     files that the script of worker N writes to outpace.output_dir(); in a
+                       comparison also its output, as output.txt
 
 The folder of a comparison holds a folder for each run, a report about all of them, and:
 

@@ -16,24 +16,29 @@ So ((received_ns - sent_ns) - (arrived_ns - answered_ns)) / 2 is the offset with
 half the round trip. Use the request with the shortest round trip, as NTP does (RFC 5905, section
 8). Times before the start of the run, such as times of the probe, are negative.
 
-| column | clock | meaning for probe, push and pull | |---|---|---| | what | | `push`: with or
-without the pull in the same message. `pull`: a pull alone | | worker | | the worker of the request
-| | server | | the server of the request; -1 where there is none | | partner | | null; the other
-worker of an `exchange` | | iteration | | of the worker; for a probe its number for this server,
-from 0 | | sent_bytes | | tensor bytes of the request | | answer_bytes | | tensor bytes of the
-answer; 0 if there is none | | sent_ns | worker | the request begins to be given to the socket | |
-sent_end_ns | worker | the whole request has been given to the socket; ZeroMQ's thread may still
-send | | received_after_ns | server | the last piece of the request arrived after this time | |
-received_first_ns | server | the first piece (of up to 1 MiB) has been read | | received_ns | server
-| the last piece has been read, before it is decoded | | begun_ns | server | the shard begins to
-handle the request | | done_ns | server | the shard has handled the request, including an update
-that it has caused | | released_ns | server | the shard has returned the answer: the policy does not
-hold it any more | | answer_begun_ns | server | the parameters of the answer begin to be read | |
-answered_ns | server | the answer begins to be given to the socket | | answered_end_ns | server |
-the whole answer has been given to the socket | | arrived_after_ns | worker | the last piece of the
-answer arrived after this time | | arrived_first_ns | worker | the first piece of the answer has
-been read | | arrived_ns | worker | the last piece of the answer has been read, before it is decoded
-|
+| column | clock | meaning for probe, push and pull |
+|---|---|---|
+| what | | `push`: with or without the pull in the same message. `pull`: a pull alone |
+| worker | | the worker of the request |
+| server | | the server of the request; -1 if there is none |
+| partner | | null; the other worker of an `exchange` |
+| iteration | | the worker's iteration; for a probe its number for this server, from 0 |
+| sent_bytes | | tensor bytes of the request |
+| answer_bytes | | tensor bytes of the answer; 0 if there is none |
+| sent_ns | worker | the request begins to be given to the socket |
+| sent_end_ns | worker | the whole request is in the socket; ZeroMQ's thread may still send |
+| received_after_ns | server | the last piece of the request arrived after this time |
+| received_first_ns | server | the first piece (of up to 1 MiB) has been read |
+| received_ns | server | the last piece has been read, before it is decoded |
+| begun_ns | server | the shard begins to handle the request |
+| done_ns | server | the shard has handled the request, including an update that it has caused |
+| released_ns | server | the shard has returned the answer: the policy does not hold it any more |
+| answer_begun_ns | server | the parameters of the answer begin to be read |
+| answered_ns | server | the answer begins to be given to the socket |
+| answered_end_ns | server | the whole answer has been given to the socket |
+| arrived_after_ns | worker | the last piece of the answer arrived after this time |
+| arrived_first_ns | worker | the first piece of the answer has been read |
+| arrived_ns | worker | the last piece of the answer has been read, before it is decoded |
 
 ZeroMQ's thread receives while Python is busy, so a message may have arrived some time before it is
 read. `received_after_ns` and `arrived_after_ns` bound that time: at them the process found its

@@ -70,7 +70,7 @@ def trackers_of(
         warn: called with a warning for each tracker that fails.
 
     Raises:
-        ConfigError: if an object is no tracker.
+        ConfigError: if an object is not a tracker.
     """
     name = name or ("run" if out is None else out.absolute().name)
     several = given if isinstance(given, list | tuple) else [given]

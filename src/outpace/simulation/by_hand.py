@@ -146,7 +146,7 @@ class Worker:
             await self._simulator.kernel.sleep(duration)
 
     async def wait(self) -> Any:
-        """Block until another worker calls `notify` for this one; return the value given there."""
+        """Block until another worker calls `notify` for this one; return the value passed."""
         with self._blocked(State.WAITING):
             return await self._simulator.kernel.wait()
 

@@ -29,7 +29,7 @@ class Process:
     def receiving(
         self, receive: Callable[P, Coroutine[Any, Any, T]]
     ) -> Callable[P, Coroutine[Any, Any, T]]:
-        """Return the function by which its program receives messages, made from `receive`."""
+        """Return a function that wraps `receive`; its program receives messages with it."""
         return receive
 
     def begin(self, iteration: int) -> None:

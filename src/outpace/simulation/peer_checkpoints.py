@@ -73,7 +73,7 @@ class PeerSaving(Saving):
         self._begins = dict(enumerate(kept.first))
 
     def look(self, worker: int, iteration: int, results: int) -> None:
-        """Save the run if a checkpoint is due, as a worker begins an iteration that all begin."""
+        """Save the run if a checkpoint is due, when a worker begins an iteration that all begin."""
         if not self._is_time(results):
             return
         iterations = dict.fromkeys(self._workers, iteration)

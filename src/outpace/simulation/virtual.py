@@ -69,7 +69,7 @@ class Exchange(ABC, Generic[SavingT]):
 
     @abstractmethod
     def parameters(self) -> list[Block]:
-        """Return the current blocks for an evaluation."""
+        """Return the present parameters as blocks, for an evaluation."""
 
     @property
     @abstractmethod

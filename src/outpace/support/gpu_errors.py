@@ -17,7 +17,7 @@ def is_gpu_error(error: BaseException) -> bool:
 
 
 def in_short(error: BaseException) -> str:
-    """Return the text of an error of a GPU, without torch's advice for its own developers."""
+    """Return the text of an error of a GPU, without torch's hints for developers."""
     line = str(error).partition("\n")[0]
     before, found, _ = line.partition(" is free.")
     return (before + found).rstrip(". ")

@@ -1,4 +1,4 @@
-"""Messages between workers, shards and schedulers, as programs and state machines see them.
+"""Messages between workers, shards and schedulers, in the form for programs and state machines.
 
 A real run sends a `WireMessage` unchanged, except that a `BlockHead` stands for its block, whose
 bytes follow the message. Tensors are sent as blocks (`blocks.block`). The receiver of a block owns

@@ -86,7 +86,7 @@ def evaluation_law(seconds: Floats) -> ServiceLaw | None:
     """Return the law of the times of evaluations; None if there are none.
 
     Args:
-        seconds: Duration of each evaluation, in s; NaN where a worker did not evaluate.
+        seconds: Duration of each evaluation, in s; NaN if a worker did not evaluate.
     """
     known = seconds[~np.isnan(seconds)]
     if len(known) < _FEWEST_EVALUATIONS:

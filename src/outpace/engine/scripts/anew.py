@@ -54,7 +54,7 @@ def _is_named(attribute: str) -> bool:
 
 
 def begin_anew(workers: Collection[int], parameters: str) -> str:
-    """Say that these workers' scripts begin again from their start. parameters: which ones."""
+    """Return text: these workers' scripts begin again, with these `parameters`."""
     numbers = sorted(workers)
     shown = numbers if len(numbers) <= _MOST_NAMED else numbers[:3]
     names = ", ".join(map(worker_name, shown))

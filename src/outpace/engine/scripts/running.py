@@ -131,7 +131,7 @@ def watch_for_attach(path: str, worker: int) -> RemovableHandle:
 
 
 def _nothing_trained(path: str) -> ConfigError:
-    """Return the error for a script that has ended without being a worker."""
+    """Return the error for a script that has ended without training as a worker."""
     if HERE.is_distributed:
         return ConfigError(
             f"{path} called torch.distributed.init_process_group, but trained no model in "

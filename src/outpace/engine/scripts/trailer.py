@@ -4,10 +4,10 @@ A trailer is summed and averaged together with its gradient. So its numbers are 
 the gradients:
 
 - 1, so that a sum says how many gradients it has;
-- for each parameter, 1 if the worker has a gradient for it, else 0. A step does not change a
-  parameter for which no worker has a gradient, as the optimizer would not; - if another optimizer
-  than the worker's own takes the step, the numbers in the optimizer's settings: workers at
-  different iterations may have other settings, and the step uses the mean;
+- for each parameter, 1 if the worker has a gradient for it, else 0. If no worker has a gradient for
+  a parameter, the step does not change it, as with the optimizer alone;
+- the numbers in the optimizer's settings, if an optimizer other than the worker's own takes the
+  step: workers at different iterations may have other settings, and the step uses the mean;
 - the model buffers that workers average (`buffers`).
 
 The trailer has a separate dtype: a learning rate or a buffer must not be rounded to the dtype of

@@ -110,7 +110,7 @@ class Findings:
         return math.fsum(gains) / len(gains) if gains else -math.inf
 
     def ranked(self, names: Iterable[str]) -> list[str]:
-        """Return the candidates of which a trial reached the target, the fastest first."""
+        """Return the candidates with a trial that reached the target, the fastest first."""
         gains = {name: self.gain(name) for name in names}
         usable = [name for name, gain in gains.items() if gain > -math.inf]
         return sorted(usable, key=lambda n: (-gains[n], -self._score(n, self.rates(n)[0])))

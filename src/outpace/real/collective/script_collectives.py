@@ -56,7 +56,7 @@ class Observer:
         return 0
 
     def begins(self, call: Call) -> None:
-        """Called before a call is given to its backend; may wait."""
+        """Called before a call is passed to its backend; may block."""
 
     def has_seen_end(self) -> bool:
         """True if this worker knows that the run is over."""

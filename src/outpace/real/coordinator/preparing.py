@@ -96,7 +96,7 @@ class Preparation:
             self._listener.send(name, message)
 
     async def _probe(self) -> None:
-        """Let each worker in turn measure the network, or all together all-reduces.
+        """Let workers measure the network: each in turn, or all together with all-reduces.
 
         Each worker has reported once that it is ready.
 

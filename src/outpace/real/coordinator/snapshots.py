@@ -146,7 +146,7 @@ class PeerSnapshots(Snapshots):
             self.lose(message.shard)
 
     def lose(self, worker: int) -> None:
-        """Request no more snapshots from this worker."""
+        """Do not request any more snapshots from this worker."""
         before = set(self._sources)
         if worker in self._here:
             self._here.remove(worker)

@@ -65,7 +65,7 @@ class Session:
 
 @dataclass(frozen=True, slots=True)
 class Handlers:
-    """Callbacks for the messages and losses of a connection. Peers are called by name.
+    """Callbacks for the messages and losses of a connection. Peers are identified by name.
 
     expect: returns (dtype, elements) of the block that may come with a message of a peer; None: no
     block. The message has the head of the block (`blocks.packing.BlockHead`) in its place. on_lost:

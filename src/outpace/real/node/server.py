@@ -168,7 +168,7 @@ class Server(Member):
         return part.block if isinstance(message, Initialize) else None
 
     def _probe_due(self, peer: str, probe: Probe) -> tuple[str, int] | None:
-        """Return which block may come with a probe of this worker; None: no probe is due."""
+        """Return the kind of block that may come with a worker's probe; None: no probe is due."""
         is_time = self._part.has_begun and not self.has_started
         may = self._experiment.probe and is_time and self._probed[peer] < MOST_PROBES
         return probe_block(probe) if may else None

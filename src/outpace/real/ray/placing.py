@@ -1,4 +1,4 @@
-"""The resources that a run requests from a cluster, and those that the cluster lacks."""
+"""The resources that a run requests from a cluster, and the resources that the cluster lacks."""
 
 from __future__ import annotations
 

@@ -93,7 +93,7 @@ def holder(run: Path) -> str | None:
 
 
 def _lock(file: IO[str]) -> None:
-    """Lock the file, even if `holder` has it for a moment; raise OSError if a run has it."""
+    """Lock the file, also if `holder` has locked it briefly; raise OSError if a run has it."""
     for _ in range(_TRIES):
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

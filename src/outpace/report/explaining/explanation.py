@@ -87,8 +87,8 @@ class Faster:
     """Workers that are faster than the others, if most workers are slow.
 
     Args:
-        workers: Their numbers; fewer than half of all.
-        factor: Run time of the others as a multiple of theirs.
+        workers: Numbers of the faster workers; fewer than half of all.
+        factor: Run time of the others as a multiple of the faster workers' run time.
     """
 
     workers: tuple[int, ...]

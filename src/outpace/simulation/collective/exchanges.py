@@ -64,7 +64,7 @@ class SimulatedExchanges:
         self._start()
 
     def abandon(self) -> None:
-        """Start no more averages, because all workers begin again."""
+        """Do not start any more averages, because all workers begin again."""
         self._pairing.waiting.clear()
 
     def _end_alone(self, seeker: int) -> None:

@@ -47,7 +47,7 @@ class RoundedSum(BlockSum):
     """A sum of values that are sent in bfloat16. The mean, a quotient, is not rounded again.
 
     Args:
-        full: adds the values up.
+        full: the sum that adds the values.
         exact: see `rounded`.
     """
 

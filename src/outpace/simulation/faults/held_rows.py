@@ -83,7 +83,7 @@ class HeldRows(TraceRows):
         self._rows.clear()
 
     def _hand_on_chunks(self) -> None:
-        """Keep all rows, instead of passing on chunks."""
+        """Keep all rows; do not pass on chunks."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

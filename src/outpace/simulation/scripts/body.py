@@ -253,7 +253,7 @@ class ScriptComputation(Computation):
         return sent
 
     async def begin(self, parameters: Sequence[Block], iteration: int, share: float = 1.0) -> Time:
-        """Return when the script begins to compute, after an evaluation that takes time."""
+        """Return the time when the script begins to compute, which is after a timed evaluation."""
         found = await self._script.go(parameters, iteration)
         if found is None:
             self._has_left = True

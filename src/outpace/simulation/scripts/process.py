@@ -120,7 +120,7 @@ class ScriptProcess:
     # -- steps ---------------------------------------------------------------------------
 
     async def go(self, parameters: Sequence[Block], iteration: int) -> Computes | None:
-        """Let the script continue; return when it computes, or None if it leaves the run.
+        """Let the script continue; return when it computes, or return None if it leaves the run.
 
         If the end of the last step was not awaited, that step was cut off.
         """

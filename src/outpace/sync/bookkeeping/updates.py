@@ -261,7 +261,7 @@ class _IterationSum:
     pushes: list[tuple[Push, Time]] = field(default_factory=list)
 
     def settings(self) -> StepSettings | None:
-        """Return the settings of the lowest worker, and the parameters that no worker used."""
+        """Return the settings of the lowest-numbered worker, and the parameters that none used."""
         sent = {push.worker: push.settings for push, _ in self.pushes if push.settings is not None}
         if not sent:
             return None

@@ -122,6 +122,6 @@ class WorkerCuts(Cuts):
         self.pass_over(clock)
 
     def pass_over(self, clock: int) -> None:
-        """Note that the worker was at this clock in a state that cannot be saved."""
+        """Note that the state of the worker could not be saved at this clock."""
         self._at = Place(clock, can_save=False)
         self.look()

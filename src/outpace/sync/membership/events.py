@@ -51,10 +51,11 @@ class Rules:
 class Loss:
     """A lost process.
 
-    how: text of how it was lost. has_ended: False if it may still be alive. has_exited: True if it
-    was not killed but exited by itself, and so would exit again. since: when the loss was first
-    known, or, in virtual time, when the process failed. kept: for a worker, the iteration at whose
-    beginning the state was taken with which its script continues in another process.
+    how: text that says how it was lost. has_ended: False if it may still be alive. has_exited: True
+    if it was not killed but exited by itself, and so would exit again. since: when the loss was
+    first known, or, in virtual time, when the process failed. kept: for a worker, the iteration
+    from whose beginning its script continues in another process, with the state that was saved
+    then.
     """
 
     name: str
@@ -254,8 +255,8 @@ class Kill:
 class Start:
     """Order: start a worker's process of this generation, which begins with iteration `first`.
 
-    lost: number of this worker's gradients that some servers have and others lack, without those
-    that an earlier loss has counted. counted before.
+    lost: number of this worker's gradients that some servers have and others lack, without
+    gradients that were counted at an earlier loss.
     """
 
     worker: int

@@ -57,7 +57,7 @@ class PeerContext(Protocol):
         """
 
     def common(self) -> CommonParameters:
-        """Return the model that all workers start from and change alike."""
+        """Return the model with which all workers begin and which all change alike."""
 
     def own(self) -> OwnParameters:
         """Return a model with the same initial parameters that this worker alone changes."""
