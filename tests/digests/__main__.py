@@ -1,8 +1,8 @@
 """Compare digests of this working tree with those of another commit, on one machine.
 
-    python -m tests.digests --against COMMIT [PATTERN ...] # name the differences python -m
-    tests.digests --store # store the digests for `make test` python -m tests.digests --list
-    [PATTERN ...]
+    python -m tests.digests --against COMMIT [PATTERN ...]   # name what differs
+    python -m tests.digests --store                          # store what `make test` compares
+    python -m tests.digests --list [PATTERN ...]
 
 Parameters are compared as well as traces: they differ between processors, so they are not stored,
 and both commits are run here. A pattern selects names, for instance 'ssp-*/fair/*'. The commit's
