@@ -158,7 +158,7 @@ def _place(error: Any, path: str, data: Any) -> tuple[str, str]:
 
 
 def _in_a_section(name: str, sections: Mapping[str, _Kinds], data: Any) -> str:
-    """Return advice if a section of the configuration, such as `sync`, has a key of this name."""
+    """Return advice if a section of the configuration, such as `sync`, has a key with this name."""
     found = []
     for section, kinds in sections.items():
         written = data.get(section)

@@ -76,9 +76,9 @@ class PeerProgress:
     """What a worker has computed since it last joined an average, and its computation during one.
 
     Attributes:
-        restored: what the worker had in addition to its models at a checkpoint.
-        versions: the versions of the common model at which those gradients were computed that no
-            all-reduce has included yet.
+        restored: state of the worker in addition to its models, from a checkpoint.
+        versions: versions of the common model for the gradients that no all-reduce has included
+            yet.
         iteration: the last iteration that was computed; -1: none was.
         joined_after: the iteration after or during which the worker joined an average.
     """

@@ -121,7 +121,7 @@ class Kernel:
 
     @coroutine
     def sleep_ns(self, duration: Time) -> Generator[Time, None, None]:
-        """Block for this number of nanoseconds, at least 0."""
+        """Block for this number of nanoseconds, which must not be negative."""
         yield self.now + duration
 
     @coroutine
@@ -212,7 +212,7 @@ class Kernel:
         """End `run` before time advances, after everything else that is due now.
 
         Args:
-            if_idle: True: only if all walkers but daemons are done then.
+            if_idle: True: end `run` only if all walkers except daemons have ended by then.
         """
         heappush(self._events, (self.now, LAST + next(self._orders), self._end, if_idle))
 

@@ -284,7 +284,7 @@ def _row_medians(values: Floats) -> Floats:
 
 
 def _others(usual: Floats, unit: int) -> Floats:
-    """Return the median of the other units, shape (T,); of two the larger, as one may be fast."""
+    """Return the median time of the other units, shape (T,); the larger time if there are two."""
     others = np.delete(usual, unit, axis=1)
     two = (~np.isnan(others)).sum(axis=1) == 2
     return np.where(two, np.fmax.reduce(others, axis=1), _row_medians(others))

@@ -103,7 +103,7 @@ class Metrics:
 
         Args:
             now: ns since the start of the run.
-            values: by column, as `outpace.record.logged.checked` returns them.
+            values: the result of `outpace.record.logged.checked`.
             updates, gradients: numbers of updates and gradients of the run so far, if known.
 
         Returns:

@@ -126,9 +126,9 @@ def write_checkpoint(
 
 
 def count_until(watermarks: Sequence[int], iterations: dict[int, int]) -> None:
-    """Do not count iterations of workers that are not in a checkpoint.
+    """Remove from the counts the iterations of each worker that the checkpoint does not contain.
 
-    watermarks: the last iteration of each worker that is in the checkpoint.
+    watermarks: for each worker, the last iteration that the checkpoint contains.
     """
     for worker, mark in enumerate(watermarks):
         iterations[worker] = min(1 + mark, iterations.get(worker, 0))

@@ -18,8 +18,8 @@ class PythonStrategy:
     """A strategy written by the user: `target` is `file.py:Class` or `module:Class`.
 
     The class is called with `arguments`. Like the built-in strategies, it is a frozen dataclass
-    that derives from `sync.Policy`, or from `sync.PeerStrategy` for a strategy without servers.
-    The return values of a policy's may_answer and patience_s may be those of conditions (see
+    that derives from `sync.Policy`, or from `sync.PeerStrategy` for a strategy without servers. A
+    policy's may_answer and patience_s may also return the values that conditions return (see
     `Conditioned`).
 
     Attributes:

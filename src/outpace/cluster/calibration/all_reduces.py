@@ -48,7 +48,7 @@ class Alone(Rows):
 
     @staticmethod
     def of(count: Ints, size_bytes: Floats, seconds: Floats) -> Alone:
-        """Return the kinds of some periods; both arguments have shape (P,)."""
+        """Group periods by number and size of their all-reduces; all arrays have shape (P,)."""
         keys = np.stack([count, size_bytes], axis=1)
         groups, which, often = np.unique(keys, axis=0, return_inverse=True, return_counts=True)
         medians = [np.median(seconds[which.ravel() == kind]) for kind in range(len(groups))]

@@ -209,11 +209,12 @@ def _levels(parts: list[Floats]) -> tuple[Floats, Floats]:
 
 
 def warm_up_of(seconds: Floats) -> int:
-    """Return how many iterations at the beginning differ from the others: at most 10, and a tenth.
+    """Return how many iterations at the beginning differ from the others.
 
-    An iteration's level is the median over the workers of the ratio of the worker's time to the
-    worker's median time. An iteration differs if its level is more than 5 % outside the range of
-    the levels in the second half of the run.
+    The result is at most 10, and at most a tenth of all iterations. An iteration's level is the
+    median over the workers of the ratio of the worker's time to the worker's median time. An
+    iteration differs if its level is more than 5 % outside the range of the levels in the second
+    half of the run.
     """
     level = np.nanmedian(seconds / np.nanmedian(seconds, axis=0), axis=1)
     later = level[len(level) // 2 :]

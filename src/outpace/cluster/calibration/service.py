@@ -131,7 +131,7 @@ def _longer(others: Floats, ones: Floats) -> tuple[float, float]:
 
 
 def _one_after_another(requests: Requests) -> tuple[Floats, Floats]:
-    """Return the server's times, without other work, for each push and for judging each pull."""
+    """Return the server's times for each push, and for judging each pull, without other work."""
     ends = np.concatenate([requests.done, requests.answered_end])
     ends = np.sort(ends[~np.isnan(ends)])
     arrived = np.where(

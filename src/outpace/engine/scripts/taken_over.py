@@ -79,7 +79,7 @@ def take_over(
             return kind.state_dict(self)
 
     def reduce(self: Any, _: Any) -> Any:
-        """Copy like the original class; protocol 0, because protocols 2 and up check the class."""
+        """Copy as the original class does; uses protocol 0, since higher ones check the class."""
         with whole_state():
             make, (_, *arguments), *rest = kind.__reduce_ex__(self, 0)
         return (make, (kind, *arguments), *rest)

@@ -104,7 +104,7 @@ class Findings:
         return sorted(keys, key=keys.__getitem__) or list(self.grid)
 
     def gain(self, name: str) -> float:
-        """Return how much smaller a candidate's mean logarithm is than BSP's, over common seeds."""
+        """Return by how much the mean log time is below BSP's, over common seeds."""
         own, bsp = (self.logs(each, self.rates(each)[0]) for each in (name, BSP))
         gains = [bsp[seed] - own[seed] for seed in own if bsp.get(seed, math.inf) < math.inf]
         return math.fsum(gains) / len(gains) if gains else -math.inf

@@ -60,7 +60,7 @@ class Contention:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class _Messages(Rows):
-    """Messages; `burst` numbers the requests of an iteration to a server, and its answers."""
+    """Messages. `burst` is equal for all requests of an iteration to a server, or all answers."""
 
     sender: np.ndarray
     receiver: np.ndarray

@@ -203,7 +203,7 @@ def advance(before: Tracks, times: Tensor, censored: Tensor, noise: float) -> tu
 
 
 def _running_mean(before: Tensor, value: Tensor, count: Tensor, counted: Tensor) -> Tensor:
-    """Return the mean of the last `count` values, at most about 20, with `value` where counted."""
+    """Return a running mean over at most about 20 values; it includes `value` if `counted`."""
     rate = (1.0 / count.clamp(min=1.0)).clamp(min=_SLOWEST) * counted
     return before + (value - before) * rate
 

@@ -108,7 +108,7 @@ class Checkpoints:
         self._content.relax()
 
     def save_now(self) -> None:
-        """Take a checkpoint now, or when the present one is complete."""
+        """Take a checkpoint now, or after the present one is complete."""
         if self._has_begun and not self._is_over:
             self._planner.is_due = True
             self._begin_if_due()

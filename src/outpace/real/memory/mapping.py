@@ -41,7 +41,7 @@ _FAILED: Final = ctypes.c_void_p(-1).value
 
 
 def is_available() -> bool:
-    """True if this system supports such memory."""
+    """True if this system supports files in memory that processes share."""
     return hasattr(os, "memfd_create") and boot_id() != ""
 
 

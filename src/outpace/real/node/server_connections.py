@@ -74,7 +74,7 @@ class ServerConnections:
         self._due = _NONE_DUE  # server, number and bytes of the expected answer of a probe
 
     def connect(self, plan: Plan, blocks: Sequence[Block]) -> None:
-        """Connect to the servers, which have these blocks."""
+        """Connect to the servers. blocks: the initial block of each server."""
         process = self._process
         for server, (endpoint, key) in enumerate(zip(plan.endpoints, plan.keys, strict=True)):
             name, head = server_name(server), head_of(blocks[server])

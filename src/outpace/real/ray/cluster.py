@@ -206,7 +206,7 @@ class RayCluster:
         self._give_back(self._group_of(name).kind, self._bundles.pop(name, None))
 
     def keep_only(self, names: Collection[str]) -> None:
-        """Release all other roles."""
+        """Release the places of all roles except these."""
         for name in sorted(self._bundles.keys() - set(names)):
             self.release(name)
 

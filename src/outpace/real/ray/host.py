@@ -73,7 +73,7 @@ class OutpaceHost:
         return taken
 
     async def stop(self, at_once: bool) -> None:
-        """End the process. Its end is not reported, but its output is, and then STOPPED."""
+        """End the process. Its output is reported, and then STOPPED instead of how it ended."""
         self._launcher.stop(at_once=at_once)
         self._come.append((STOPPED, ""))
 

@@ -55,7 +55,7 @@ def state_of_slice(folder: Path, index: Index, shard: int, part: slice, workers:
 
 
 def overlapping(index: Index, part: slice) -> list[tuple[slice, ShardRecord]]:
-    """Return the shards' slices that overlap with this one, ascending, each with its record."""
+    """Return the slices of shards that overlap with `part`, ascending, each with its record."""
     pairs = zip(index.slices, index.shards, strict=True)
     return [(owned, record) for owned, record in pairs if _length(_overlap(owned, part)) > 0]
 

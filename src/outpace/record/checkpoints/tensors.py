@@ -22,7 +22,7 @@ _READ_BYTES: Final = 1 << 20
 
 
 class Part(msgspec.Struct, frozen=True):
-    """A file of a checkpoint, with bounds for the wire. file: its name in the folder."""
+    """A file of a checkpoint; its values are bounded for messages. file: its name in the folder."""
 
     file: Annotated[str, msgspec.Meta(max_length=1000)]
     bytes: Annotated[int, msgspec.Meta(ge=0, le=2**62)]

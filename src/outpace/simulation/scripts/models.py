@@ -149,7 +149,7 @@ class PeerScriptModels(ScriptModels):
         return [self._models.model.optimizer_state()]
 
     def load_optimizer_state(self, worker: int, state: Mapping[int, State]) -> None:
-        """Replace that state; the first worker's counts for the model that workers share."""
+        """Replace the optimizer's state; a common one only for the first training worker."""
         if self._strategy.has_own:
             self._own_block(worker).load_optimizer_state(state)
         elif worker == self._blocks.first_training:

@@ -46,8 +46,8 @@ class Cuts:
         save: called with the number of the request when the state is to be taken.
         missed: called with the number of the request and the clock of the process, if the state at
             the requested clock cannot be taken any more.
-        or_later: True: the state at a later clock is accepted if the process was not past the
-            requested clock.
+        or_later: True: the state at a later clock is accepted, unless the process had passed the
+            requested clock before the request came.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
 """Passes on the messages of one generation of a sender, each once and in order.
 
-A connection over TCP neither loses nor repeats a message, and keeps their order. The fence ensures
+A connection over TCP does not lose or repeat messages, and keeps their order. The fence ensures
 this for every kind of transport.
 """
 

@@ -20,7 +20,7 @@ class Iteration:
     held: Time = 0  # ns that the worker waited for others to join; the program sets it
 
     def note_wait(self, since: Time, until: Time) -> None:
-        """Add a wait for others. until: when all had joined, perhaps before the wait began."""
+        """Add a wait for others. until: time when all had joined, even if before the wait."""
         self.held += max(0, until - since)
 
 
