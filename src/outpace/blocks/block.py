@@ -125,7 +125,7 @@ Block: TypeAlias = Value | Deferred
 
 
 class StepSettings(msgspec.Struct, forbid_unknown_fields=True):
-    """Settings of a user's own optimizer for one step; they travel with the gradient."""
+    """Settings of a user's own optimizer for one step; they are sent with the gradient."""
 
     groups: list[dict[str, Any]]  # the settings (such as lr) of each parameter group
     # Numbers of the parameters without a gradient, which the step does not change.

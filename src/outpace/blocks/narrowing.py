@@ -13,7 +13,7 @@ import torch
 
 from outpace.blocks.block import Block, Deferred, Phantom, Pieces, Value, parts, value_of
 
-Wire: TypeAlias = Literal["full", "bf16"]  # precision in which values travel
+Wire: TypeAlias = Literal["full", "bf16"]  # precision in which values are sent
 
 NARROW: Final = torch.bfloat16
 _BYTES: Final = NARROW.itemsize

@@ -57,7 +57,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def _hung_up(number: int, frame: FrameType | None) -> None:
-    """Interrupt the command; what it still prints is dropped if its terminal is gone."""
+    """Interrupt the command; drop its further output if its terminal does not exist any more."""
     for stream in (1, 2):
         with contextlib.suppress(OSError):
             if stat.S_ISCHR(os.fstat(stream).st_mode):

@@ -21,7 +21,8 @@ from outpace.support.words import printable
 def echo(text: str, err: bool = False) -> None:
     """Print a line to standard output, or to standard error.
 
-    The line may contain names and messages from a stranger; they must not control the terminal.
+    The line may contain names and messages from an untrusted source, which must not control the
+    terminal.
     """
     write_line(sys.stderr if err else sys.stdout, printable(text))
 

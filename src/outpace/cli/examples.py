@@ -51,7 +51,7 @@ def examples(
 
 
 def _examples() -> list[Path]:
-    """Return the example files: in a wheel they are in the package, in a checkout beside `src`."""
+    """Return the example files: in the package in a wheel, in the parent of `src` in a checkout."""
     inside = _PACKAGE / "examples"
     place = inside if inside.is_dir() else _PACKAGE.parents[1] / "examples"
     found = sorted(path for path in place.glob("[!._]*") if path.is_file())

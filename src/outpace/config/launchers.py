@@ -48,7 +48,7 @@ class Resources:
 
 @dataclass(frozen=True, slots=True)
 class Elastic:
-    """Changes the number of a run's processes as nodes of its cluster come and go.
+    """Changes the number of a run's processes when nodes of its cluster are added or removed.
 
     Attributes:
         workers, servers: the smallest and the largest number; empty: the number does not change.

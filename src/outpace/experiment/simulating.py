@@ -35,7 +35,7 @@ from outpace.tasks import Workload
 def check(experiment: Experiment) -> None:
     """Raise ConfigError if the task cannot be made, cut or trained as configured.
 
-    Of a script, only its existence is checked.
+    For a script, only its existence is checked.
     """
     require_usable(experiment.trackers)
     if experiment.has_script:

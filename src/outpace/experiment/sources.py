@@ -41,7 +41,7 @@ class Source(NamedTuple):
         return self.with_given(experiment_from(data, self.name, self.folder))
 
     def with_given(self, experiment: Experiment) -> Experiment:
-        """Return the experiment with the given task, if the experiment has none of its own."""
+        """Return the experiment with the given task, if the experiment itself names no task."""
         if self.given is None or not isinstance(experiment.task, GivenTask):
             return experiment
         return dataclasses.replace(experiment, task=self.given)
@@ -118,7 +118,7 @@ def source_of(
 def with_target(
     data: Mapping[str, Any], accuracy: float | None, loss: float | None
 ) -> dict[str, Any]:
-    """Return the data with this target, if one is given, in place of their own."""
+    """Return the data with this target, if one is given, instead of their present target."""
     target = {"accuracy": accuracy, "loss": loss}
     given = {key: value for key, value in target.items() if value is not None}
     return {**data, "target": given} if given else dict(data)

@@ -266,7 +266,7 @@ class TorchSteps:
         return next(g for g in groups if any(p is variable for p in g["params"]))
 
     def load(self, state: OptimizerState) -> None:
-        """Replace the optimizer's state by a copy of this one."""
+        """Replace the optimizer's state by a copy of the given state."""
         known = self._optimizer.state
         known.clear()
         for number, values in state.items():

@@ -88,7 +88,7 @@ def write_library(folder: Path) -> None:
 def _library_for(page: Path) -> str:
     """Return the path of plotly.js relative to the page; empty if no folder above has it.
 
-    A file with another content, from another version or from a stranger, does not count.
+    A file with other content, from another version or from an untrusted source, does not count.
     """
     above = list(page.absolute().parents)[:_LEVELS]
     for folder in above:

@@ -88,7 +88,7 @@ def _rows(table: pa.Table) -> Iterator[Row]:
 
 
 def _with_arrows(iterations: pa.Table) -> pa.Table:
-    """Number the arrows that end at the waits that a push ended; null for other iterations."""
+    """Number the arrows from pushes to the waits that they ended; null for other iterations."""
     numbers = pa.array(range(1, len(iterations) + 1), pa.int64())
     ended = pc.less_equal(iterations["pull_ns"], iterations["until_ns"])
     waited = pc.and_(ended, pc.greater(iterations["held_ns"], 0))

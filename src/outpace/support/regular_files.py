@@ -1,9 +1,9 @@
 """Opens regular files only.
 
-A folder of a run may come from a stranger. A link in it could lead to any file of the user, and
-reading a named pipe or a device may never end. So files in such a folder are opened with the opener
-`inside`, which does not follow links; files that a user names are opened with `named`, which
-follows links. Both refuse everything except regular files.
+A folder of a run may come from an untrusted source. A link in it could lead to any file of the
+user, and reading a named pipe or a device may never end. So files in such a folder are opened with
+the opener `inside`, which does not follow links; files that a user names are opened with `named`,
+which follows links. Both refuse everything except regular files.
 """
 
 from __future__ import annotations

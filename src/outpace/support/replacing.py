@@ -22,7 +22,7 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
 
 
 def partial_of(path: Path) -> Path:
-    """Make an empty file beside `path` that will be renamed to it; return its path.
+    """Make an empty file in the folder of `path`, to be renamed to it; return its path.
 
     The name is random, so that nobody can have put a link to another file in its place. Raises
     OSError.

@@ -182,7 +182,7 @@ def _pair(override: str) -> tuple[list[str], Any]:
 
 
 def _copied(value: Any) -> Any:
-    """Copy plain data; unlike `copy.deepcopy`, give each YAML alias a copy of its own."""
+    """Copy plain data; unlike `copy.deepcopy`, give each YAML alias a separate copy."""
     if isinstance(value, dict):
         return {key: _copied(entry) for key, entry in value.items()}
     return [_copied(entry) for entry in value] if isinstance(value, list) else value

@@ -214,7 +214,7 @@ class Conditions:
         )
 
     def on(self, before: Conditioned) -> Conditioned:
-        """Return the policy with these conditions in place of its own. Raises ConfigError."""
+        """Return the policy with these conditions instead of its own. Raises ConfigError."""
         pull, push = self._loaded("pull", self.pull), self._loaded("push", self.push)
         return replace(before, pull=pull or before.pull, push=push or before.push)
 

@@ -90,7 +90,7 @@ class ShardView(Protocol):
 
     @property
     def live(self) -> int:
-        """The number of workers that take part, without workers that have left or are left out.
+        """The number of workers in the run, without workers that have left or are left out.
 
         A worker that waits in a collective of its script is left out of the iterations that it has
         not pushed.

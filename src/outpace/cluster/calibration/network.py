@@ -4,8 +4,8 @@ At first all links count as alike. Then, one machine after the other, a machine 
 latency and bandwidth if it is clearly slower and the fit is clearly better by Schwarz's criterion
 for the logarithms of the medians. Most machines have one node.
 
-A probe travels alone, so nodes that share a machine change only one thing: messages within a
-machine have a separate line, for its loopback interface.
+No other message is sent during a probe, so nodes that share a machine change only one thing:
+messages within a machine have a separate line, for its loopback interface.
 """
 
 from __future__ import annotations

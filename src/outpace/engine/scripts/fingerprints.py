@@ -2,7 +2,7 @@
 
 The sums are of integers, so they are exact and do not depend on the number of threads. The words of
 a long tensor are added up in 1021 columns. Because 1021 is a prime, exchanged rows or columns
-change the sums, unless they are a multiple of 1021 words apart. Of a short tensor the bytes
+change the sums, unless they are a multiple of 1021 words apart. For a short tensor the bytes
 themselves are stored. For 100 MB the sums take about a seventh of the time of a copy. torch's
 version counter of a tensor is no evidence, because `p.data.clamp_()` and numpy do not change it.
 """

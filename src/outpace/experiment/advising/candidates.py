@@ -44,7 +44,7 @@ class Candidate:
         return has_servers(self.sync)
 
     def applied(self, data: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the configuration with this strategy in place of its own.
+        """Return the configuration with this strategy instead of its present one.
 
         Without servers, the keys about servers are left out, as well as `network.delays`, which are
         for messages to and from servers, and failures of servers. Cluster files follow the same

@@ -205,7 +205,7 @@ def _may_be_in_memory(run: Run) -> bool:
 def law_words(law: object) -> str:
     """Return a law as text: `lognormal, mean_s 0.0574, cv 0.207, factors 0.89 to 1.32`.
 
-    Of a list of numbers the text has the smallest and the largest, of a mapping the keys.
+    For a list of numbers the text has the smallest and the largest one, for a mapping the keys.
     """
     parts = []
     for key, value in plain(law).items():

@@ -1,13 +1,13 @@
 """Finds speed and contention of the network in the training by replaying its messages.
 
-A probe travels alone. In the training, messages meet and share connections or processors. The
-requests and answers of a part of the run are sent again through the simulated network, at the
-recorded times and with either contention. Latencies and the time per byte are multiplied by one
-factor, so that messages take as long on average as recorded. There is one factor because most runs
-send messages of one size, which do not separate the two, and because busy processors increase both.
-The chosen contention is the one that best reproduces how the messages of an iteration at a server
-are spread: the mean times of the fastest, the second message and so on are compared, in each
-direction, since their order is random, and iterations differ.
+No other message is sent during a probe. In the training, messages are sent at the same time and
+share connections or processors. The requests and answers of a part of the run are sent again
+through the simulated network, at the recorded times and with either contention. Latencies and the
+time per byte are multiplied by one factor, so that messages take as long on average as recorded.
+There is one factor because most runs send messages of one size, which do not separate the two, and
+because busy processors increase both. The chosen contention is the one that best reproduces how the
+messages of an iteration at a server are spread: the mean times of the fastest, the second message
+and so on are compared, in each direction, since their order is random, and iterations differ.
 
 Nodes of one machine share its connection in the replay as well. So a message that was slow because
 of other messages does not count as a slow connection.
@@ -74,7 +74,7 @@ def fit_contention(law: NetworkLaw, run: Run, first: int) -> Contention | None:
     """Return the contention of the messages of a run; None if too few arrivals are known.
 
     Args:
-        law: Law of messages that travel alone.
+        law: Law of messages during which no other message is sent.
         first: The first iteration that counts.
     """
     messages = _messages(run, first)

@@ -66,7 +66,7 @@ def service_size_of(run: Run) -> ServiceSize | None:
 
 
 def _are_alike_in_size(requests: Requests) -> bool:
-    """False if servers have different numbers of bytes, which `service_size` is for."""
+    """False if servers have different sizes; service times are valid for one `service_size`."""
     of_servers = [requests.sent_bytes[requests.server == m] for m in np.unique(requests.server)]
     sizes = [float(np.median(each)) for each in of_servers]
     return max(sizes, default=0.0) <= _SAME_SIZE * min(sizes, default=0.0)

@@ -125,7 +125,7 @@ def _losses(
     rounds: int,
     generator: torch.Generator,
 ) -> Iterator[tuple[float, Tensor]]:
-    """Go once through drawn runs in each round; see `training.minimise`."""
+    """Yield the losses of drawn parts of recordings, for each round; see `training.minimise`."""
     for number in range(rounds):
         windows = recordings[number % len(recordings)].windows(generator)
         times, seen, censored = windows

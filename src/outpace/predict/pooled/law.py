@@ -106,7 +106,7 @@ def posterior(law: Law, by_worker: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _accumulated(law: Law, by_worker: Tensor) -> tuple[Tensor, Tensor]:
-    """Return log likelihoods by shift, and of nodes with the prior of the regimes."""
+    """Return log likelihoods by shift, and for nodes also with the prior of the regimes."""
     joint = by_worker.sum(-3) + law.log_regime[..., None, :]
     return joint.logsumexp(-1).sum(-2) + law.log_shift, joint
 

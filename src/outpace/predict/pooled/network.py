@@ -160,7 +160,7 @@ class PooledNetwork(nn.Module):
 
 
 def _through(layer: nn.GRU, sequence: Tensor, state: Tensor) -> Tensor:
-    """Run a layer over a sequence of shape (T, ..., features), with any cells in between."""
+    """Run a recurrent layer over a sequence of shape (T, ..., features), for each middle index."""
     times, *cells, _ = sequence.shape
     flat = sequence.reshape(times, -1, sequence.shape[-1])
     out, _ = layer(flat, state.reshape(1, -1, state.shape[-1]))

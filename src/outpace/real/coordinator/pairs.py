@@ -80,7 +80,7 @@ class Pairs:
         return True
 
     def lose(self, name: str) -> None:
-        """Note that a worker has left or is lost, and takes part in no further average."""
+        """Note that a worker has left or is lost, and joins no further average."""
         worker, busy = self._names.index(name), self._pairing.busy
         self._pairing.waiting.pop(worker, None)
         number = busy.pop(worker, None)

@@ -1,7 +1,7 @@
 """Snapshots of the parameters: the coordinator asks for them and puts them together.
 
 Nothing is sent without a request, so parameters cannot pile up if evaluating is slower than
-training. Two of the versions to evaluate are requested ahead: one travels while the other is
+training. Two of the versions to evaluate are requested ahead: one is sent while the other is
 evaluated. A process that has passed a requested version answers with its present version.
 """
 

@@ -1,4 +1,4 @@
-"""Changes the number of a run's processes as nodes of its cluster come and go.
+"""Changes the number of a run's processes when nodes of its cluster are added or removed.
 
 The coordinator does not wait for the cluster, which may take long to answer.
 """

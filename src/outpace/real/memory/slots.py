@@ -145,7 +145,7 @@ def new_slots(
     """Return slots for blocks of this size; None: such blocks are sent over the network.
 
     Args:
-        note: called with the reason, unless it was to be expected.
+        note: called with the reason, unless the reason is an expected one.
     """
     if nbytes < LEAST_BYTES or not is_available():
         return None

@@ -118,7 +118,7 @@ class ServedWorker(WorkerProcess):
         return parameters
 
     def pause(self) -> None:
-        """Tell servers and scheduler that the script waits in a collective of its own."""
+        """Tell servers and scheduler that the script waits in one of its own collectives."""
         self._tell_all(Pause(self.worker))
 
     def resume(self) -> None:

@@ -137,8 +137,8 @@ class WorkerSaver(Saver):
         """Note that the worker begins this iteration next; see `PeerContext.may_save`.
 
         Args:
-            pending: returns a copy of its accumulated gradients, or the number of those that are
-                only in its own model.
+            pending: returns a copy of its accumulated gradients, or the number of gradients that
+                are only in its own model.
             has_unsent: True if there may be such gradients.
         """
         self._begins, self._pending, self._has_unsent = iteration, pending, has_unsent

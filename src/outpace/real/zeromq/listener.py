@@ -87,8 +87,8 @@ class Newcomers:
     def limit(self, most: int) -> None:
         """Shut down connections until `most` are left.
 
-        They are chosen at random. If the oldest were shut down, a stranger that connects often
-        enough could prevent every handshake of a peer; if the newest were shut down, a stranger
+        They are chosen at random. If the oldest were shut down, an attacker that connects often
+        enough could prevent every handshake of a peer; if the newest were shut down, an attacker
         that keeps its connections open could do so.
         """
         if len(self) <= most:

@@ -90,7 +90,7 @@ def state_of_worker(
 
 
 def restore_own(block: ParameterBlock, state: ShardState, kept: ShardState | None) -> None:
-    """Put what a worker had into the block of its own model.
+    """Restore a worker's saved state in the block of its own model.
 
     Args:
         state: state of the model that all workers have.

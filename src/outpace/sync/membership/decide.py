@@ -182,15 +182,16 @@ def _lost(table: Table, event: ProcessesLost, now: Time) -> Decision:
 def _follows(
     table: Table, worker: Role | None, loss: Loss, is_ending: bool, together: Sequence[str]
 ) -> Literal["alone", "anew", "all", "end"]:
-    """Return the orders after a loss, without regard to other losses at the same time.
+    """Return the kind of consequence of a loss, without regard to other losses at the same time.
 
     Args:
         worker: the lost worker; None: a server is lost.
         together: names of the workers that are lost at the same time.
 
     Returns:
-        alone: the others continue, with or without another process in its place. anew: all begin as
-            the first time. all: all begin again from the last checkpoint. end: the run ends.
+        alone: the others continue, with or without another process in its place. anew: all begin
+            again as at the start of the run. all: all begin again from the last checkpoint. end:
+            the run ends.
     """
     rules = table.rules
     on_loss = rules.on_server_loss if worker is None else rules.on_loss

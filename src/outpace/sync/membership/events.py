@@ -144,7 +144,7 @@ class Confirmed:
 
 @dataclass(frozen=True, slots=True)
 class WorkerBegan:
-    """Event: the new process of a worker is ready, and takes part from now on."""
+    """Event: the new process of a worker is ready, and trains from now on."""
 
     worker: int
 

@@ -50,7 +50,7 @@ class PeerStrategy(Strategy, ABC):
     has_own: ClassVar[bool] = False  # each worker changes a separate model
     uses_replica: ClassVar[bool] = False  # takes steps on replicas of the common model
     # Passes each gradient that it uses to an all-reduce unchanged, before it computes the next one,
-    # and asks only for the mean: a runtime can then divide and check gradients while they travel.
+    # and asks only for the mean: a runtime can then divide and check gradients while they are sent.
     averages_gradients: ClassVar[bool] = False
     # A gradient may change parameters that are newer than the parameters it was computed at.
     has_stale_gradients: ClassVar[bool] = False

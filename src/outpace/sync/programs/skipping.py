@@ -3,8 +3,8 @@
 In each iteration it is decided, for all servers alike, whether a worker skips: with a probability,
 in every n-th iteration, or by the user's condition.
 
-A skipped push sends no gradient. The servers are told of the worker's progress by a push without
-gradient, so that no barrier and no quorum waits for it. The gradient is dropped, as PSP-SGD does
+A skipped push sends no gradient. A push without gradient informs the servers about the worker's
+progress, so that no barrier and no quorum waits for it. The gradient is dropped, as PSP-SGD does
 with every gradient that a server does not wait for, or it is added to the next gradient that the
 worker pushes, as in methods with error feedback (Stich, Cordonnier and Jaggi, NeurIPS 2018).
 
