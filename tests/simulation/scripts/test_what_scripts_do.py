@@ -135,7 +135,7 @@ def test_a_run_warns_of_workers_that_write_one_file_and_of_a_script_without_a_st
         result = runs(configuration(str(script), workers=2))
         files, steps = result.summary["warnings"]
         assert "worker-0, worker-1 wrote the same files" in files
-        assert "those of the others: last.pt; write them in worker 0 alone" in files
+        assert "the files of the others: last.pt; write them in worker 0 alone" in files
         assert "no worker took a step" in steps
 
 
