@@ -28,7 +28,7 @@ setup: $(READY)
 $(READY): pyproject.toml constraints.txt
 	$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "Outpace needs Python 3.11 or later")'
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[data,dev]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev]"
 	touch $(READY)
 
 demo: $(READY)
@@ -63,7 +63,7 @@ test: $(READY)
 
 # `make test` skips these tests unless their libraries are installed.
 recipes: $(READY)
-	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[data,dev,recipes]"
+	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,recipes]"
 	$(BIN)/python -m pytest tests/examples/test_recipes.py
 
 check: $(READY) docs

@@ -87,7 +87,6 @@ def install(strategy: str, path: str, *, is_outside: bool = False) -> None:
     model.__init__ = _wrapped(model.__init__, script.make_model)
     model.forward = _wrapped(model.forward, script.forward)
     model._register_builtin_comm_hook = register_builtin_comm_hook
-    register_optimizer_step_pre_hook(script.require_model)
     if HERE.follow is None:
         model.register_comm_hook = script.refuse_comm_hook
         model.join = join
@@ -95,6 +94,7 @@ def install(strategy: str, path: str, *, is_outside: bool = False) -> None:
         module: Any = distributed
         module._get_default_group = script.alone
     else:
+        register_optimizer_step_pre_hook(script.require_model)
         register_optimizer_step_post_hook(script.after_step)
 
 
@@ -114,7 +114,7 @@ class _Script:
     def __init__(self, strategy: str) -> None:
         self._strategy = strategy
         self._follows = HERE.follow is not None
-        self.optimizers = Optimizers()
+        self.optimizers = Optimizers(None if self._follows else self.before_step)
         self._backward = BackwardPass()
         self._backend: str | None = None  # backend that the script has named
         self._numbers = itertools.count()  # numbers of calls
@@ -301,6 +301,15 @@ class _Script:
         HERE.worker.start()
 
     # -- steps of optimizers ------------------------------------------------------------------
+
+    def before_step(self, optimizer: torch.optim.Optimizer) -> None:
+        """Attach the optimizer if no forward pass came before: a closure may run it later."""
+        self.require_model()
+        if HERE.worker is None and HERE.is_distributed:
+            for model in self._models:
+                if optimizer in self.optimizers.of(model.module):
+                    self._begin_run(model)
+                    return
 
     @_disable_dynamo
     def require_model(self, *_: Any) -> None:
