@@ -108,8 +108,9 @@ BSP = {"kind": "bsp"}
 
 
 @pytest.mark.parametrize("runtime", RUNTIMES)
-def test_with_other_strategies_join_and_unused_parameters_need_nothing(runtime, capfd):
-    for case, steps in (("join", [4, 5]), ("unused", [6, 6])):
+def test_with_other_strategies_join_closures_and_unused_parameters_need_nothing(runtime, capfd):
+    """The first forward pass in a closure of a step, as in PyTorch Lightning, begins the run."""
+    for case, steps in (("join", [4, 5]), ("closure", [6, 6]), ("unused", [6, 6])):
         result = RUNTIMES[runtime](configuration(case, sync=BSP))
         assert result.summary["iterations"] == steps
         *_, last = of_worker_0(capfd.readouterr().out)
