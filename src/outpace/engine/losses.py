@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import Final
 
 from outpace.config.experiment import Experiment
-from outpace.sync.membership.events import Rules
+from outpace.record.event_log import EventLog
+from outpace.sync.membership.events import Rules, Start
+from outpace.sync.messages import worker_name
 
 LEAST_PEERS: Final = 2  # least number of workers in a run without servers
 SET_CHECKPOINT: Final = "set checkpoint, for example checkpoint: {every_s: 30}"
@@ -60,3 +62,14 @@ def not_restarted(experiment: Experiment) -> str:
     if is_saved or experiment.is_elsewhere or experiment.on_worker_loss != "restart":
         return ""
     return f"; without checkpoint it is not started again: {SET_CHECKPOINT}"
+
+
+def add_restart(events: EventLog, order: Start) -> None:
+    """Add the event that another process is started for a lost worker."""
+    events.add(
+        "restarted",
+        role=worker_name(order.worker),
+        first=order.first,
+        generation=order.generation,
+        updates_lost=order.lost,
+    )

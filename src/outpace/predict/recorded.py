@@ -125,8 +125,8 @@ def too_short(seconds: float, step_s: float) -> str:
         return ""
     return (
         f"too short to judge: {seconds:.2g} s are recorded, and an iteration takes "
-        f"{1e3 * step_s:.2g} ms, so that pauses of the machine count as much as what is compared; "
-        f"record at least {_SHORT_S:g} s, with iterations of {1e3 * _SHORT_STEP_S:g} ms or more"
+        f"{step_s:.2g} s, so that pauses of the machine count as much as what is compared; "
+        f"record at least {_SHORT_S:g} s, with iterations of {_SHORT_STEP_S:g} s or more"
     )
 
 

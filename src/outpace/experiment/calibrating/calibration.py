@@ -241,7 +241,10 @@ def _error_words(fit: NetworkFit | AllReduceFit | None) -> str:
 def _notes(runs: Sequence[Run], fit: RunTimeFit, short: str) -> list[str]:
     notes = [note for run in runs for note in run.notes]
     if fit.warm_up:
-        notes.append(f"the first {plural(fit.warm_up, 'iteration')} left out: they differ")
+        notes.append(
+            f"the first {plural(fit.warm_up, 'iteration is', 'iterations are')} left out, because "
+            "run times differ there"
+        )
     if short:
         notes.append(f"{short}. Links are taken to be alike")
     if fit.iterations < _FEW:

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import msgspec
 
 from outpace.config.experiment import Experiment
-from outpace.engine.losses import not_restarted
+from outpace.engine.losses import add_restart, not_restarted
 from outpace.engine.scripts.anew import REMEDY, begin_anew
 from outpace.engine.scripts.sameness import SameGradients
 from outpace.engine.servers import leaves_behind
@@ -282,13 +282,7 @@ class Survival:
             f"(generation {order.generation})"
         )
         self._keep_sums(name, order)
-        self._events.add(
-            "restarted",
-            role=name,
-            first=order.first,
-            generation=order.generation,
-            updates_lost=order.lost,
-        )
+        add_restart(self._events, order)
         if self._checkpoints is not None and order.worker in self._checkpoints.unrepeatable:
             self._run.log(f"{begin_anew([order.worker], 'that the servers have')}: {REMEDY}")
         self._start_worker(order.worker, order.generation)

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from outpace.config.experiment import Experiment
-from outpace.engine.losses import rules_about_losses
+from outpace.engine.losses import add_restart, rules_about_losses
 from outpace.engine.servers import has_scheduler
 from outpace.errors import OutpaceError, RunError
 from outpace.kernel import Alarm, Future
@@ -225,13 +225,7 @@ class Failures(Life):
     def _replace(self, attempt: int, start: Start) -> None:
         """Start another process for a worker."""
         name = worker_name(start.worker)
-        self.events.add(
-            "restarted",
-            role=name,
-            first=start.first,
-            generation=start.generation,
-            updates_lost=start.lost,
-        )
+        add_restart(self.events, start)
         computing, failed = self._processes[name].computing, self._failed_at[name]
         # the worker's push has not arrived
         if computing is not None and computing[0] >= start.first:
