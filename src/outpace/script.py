@@ -30,6 +30,8 @@ OptimizerT = TypeVar("OptimizerT", bound=torch.optim.Optimizer)
 def attach(model: ModelT, optimizer: OptimizerT, **kept: Any) -> tuple[ModelT, OptimizerT]:
     """Make this script a worker of the run; without a launcher nothing changes.
 
+        model, optimizer = outpace.attach(model, optimizer)
+
     With servers, `optimizer.step()` pushes gradients and pulls parameters. The servers do the
     optimizer's steps, with the current settings of its groups. They hold its state, which
     `optimizer.state_dict()` fetches and `optimizer.load_state_dict()` replaces. Without servers,
@@ -84,6 +86,9 @@ def abortable() -> Iterator[Computation]:
     assigns may be missing, and the model's buffers are restored. With `gossip` nothing is stopped,
     but other workers need not wait for the end of the block. The context has no effect with other
     strategies, or when the script runs alone.
+
+    Returns:
+        A context manager; its value has the attribute `stopped`.
     """
     if HERE.worker is None:
         yield Computation()
@@ -137,6 +142,9 @@ def untimed() -> Iterator[None]:
     In a real run this computation takes time, but does not count as time to compute a gradient. In
     virtual time it takes no time. The context has no effect when the script runs alone.
 
+    Returns:
+        A context manager.
+
     Raises:
         ConfigError: if the script calls `optimizer.step()` in this context.
     """
@@ -189,9 +197,19 @@ def sampler(
 ) -> torch.utils.data.DistributedSampler[Any]:
     """Return a sampler of this worker's share of the dataset, for a DataLoader.
 
-    Call its `set_epoch` in each epoch. The arguments are the same as for `DistributedSampler`. The
-    batch size of a DataLoader that uses the sampler is part of the records of the run. Without
-    Outpace, under torchrun, the sampler divides the data among the processes of torch.distributed.
+        sampler = outpace.sampler(dataset, seed=1)
+        loader = DataLoader(dataset, batch_size=32, sampler=sampler)
+
+    Call its `set_epoch` in each epoch. The batch size of a DataLoader that uses the sampler is part
+    of the records of the run. Without Outpace, under torchrun, the sampler divides the data among
+    the processes of torch.distributed.
+
+    Args:
+        dataset: the whole dataset.
+        shuffle: True: in each epoch the samples have another order.
+        seed: seed of the order; the same in all workers.
+        drop_last: True: leave out the last samples if the workers' shares would be unequal. False:
+            repeat some samples.
 
     Raises:
         ConfigError: if the dataset has no length.

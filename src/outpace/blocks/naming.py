@@ -34,7 +34,12 @@ def layout_of(
 def aliases_in(
     saved: Mapping[str, torch.Tensor], named: Mapping[str, torch.Tensor]
 ) -> list[tuple[str, str]]:
-    """Return (alias, name) for the tensors in a state_dict that `named` has by another name."""
+    """Return (alias, name) for each second name of a shared tensor, such as a tied weight.
+
+    Args:
+        saved: the entries of a `state_dict`, which has a shared tensor under each of its names.
+        named: the same tensors, each under one name only.
+    """
     first = {id(tensor): name for name, tensor in named.items()}
     return [
         (name, first[id(tensor)])
@@ -51,8 +56,8 @@ def state_dict_of(
     Args:
         layout: layout of the model, see `layout_of`.
         blocks: the flat parameters in blocks.
-        buffers: the bytes (see `packed_by_name`) of the model buffers at the end, and the names
-            that the parameters have then; None: the buffers are left out.
+        buffers: the bytes of the model buffers and of the parameters' names, both at the end of
+            the run (see `packed_by_name`); None: leave the buffers out.
     """
     tensors = [tensor for block in blocks for tensor in parts(block)]
     if not tensors:

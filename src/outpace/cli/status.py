@@ -1,4 +1,4 @@
-"""outpace status | scale: how a run is doing, or has ended; other numbers for a running one."""
+"""outpace status shows how a run is doing; outpace scale changes its number of processes."""
 
 from __future__ import annotations
 

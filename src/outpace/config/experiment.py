@@ -91,7 +91,7 @@ class Experiment:
         executor: where the gradients of virtual time are computed.
         on_server_loss: what happens when a server's process dies, in real runs and with `faults`.
             restart: all processes begin again from the last checkpoint. continue (not with
-            `faults`): the same, with the remaining servers. stop: the run ends.
+            `faults`): they begin again with the remaining servers. stop: the run ends.
         checkpoint: when the state of the run is saved; None: the run cannot be resumed.
         faults: failures of workers, servers and the network; virtual time.
         trackers: functions that make experiment trackers, `file.py:function` or

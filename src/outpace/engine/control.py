@@ -39,6 +39,9 @@ ConditionLike: TypeAlias = Callable[..., Any] | str | None
 class Control(ABC):
     """A run in progress. `keys` are patterns of servers' names: `server-0`, `server-*`, `*`.
 
+        def control(run: outpace.Control) -> None:  # as in outpace.simulate(..., control=control)
+            run.at(5.0, lambda: run.set_policy("*", outpace.sync.Bsp()))
+
     All methods raise ConfigError, without any change, for keys that match no server and for
     changes that the run does not allow.
     """
@@ -59,7 +62,11 @@ class Control(ABC):
         return [server_name(server) for server in range(self._experiment.servers)]
 
     def at(self, time_s: float, action: Callable[[], None]) -> None:
-        """Call `action()` when `time_s` seconds of the run have passed, or now if they have."""
+        """Call `action()` when `time_s` seconds of the run have passed; if they have, call it now.
+
+        Raises:
+            ConfigError: if the time is negative, not finite or above 1e9 s.
+        """
         if not isinstance(time_s, int | float) or not 0 <= time_s <= LARGEST:
             raise ConfigError(f"the time of an action must be from 0 to 1e9 s, not {time_s}")
 
@@ -74,7 +81,15 @@ class Control(ABC):
         self._call_at(max(self._now(), nanoseconds(time_s)), act)
 
     def set_policy(self, keys: str, sync: Sync) -> None:
-        """Replace the policy of the servers that match `keys`; they keep their conditions."""
+        """Replace the policy of some servers; their conditions do not change.
+
+        Args:
+            keys: the servers, see the class.
+            sync: the new policy, such as `outpace.sync.Ssp(staleness=2)`.
+
+        Raises:
+            ConfigError: if the run cannot follow this policy from now on.
+        """
         self._require_changeable()
         if not isinstance(sync, Sync):
             known = ", ".join(kind.__name__ for kind in get_args(Sync))
@@ -108,7 +123,7 @@ class Control(ABC):
     def set_push_condition(self, keys: str, condition: ConditionLike) -> None:
         """Make the servers that match `keys` advance if condition(view) is true.
 
-        condition: the same as in `set_pull_condition`.
+        condition: a function or its target, see `set_pull_condition`.
         """
         self._set_conditions(keys, "push", condition)
 

@@ -21,7 +21,7 @@ class Pending:
     """A worker's part in an average or a meeting. This class itself implements `Meeting`.
 
     Attributes:
-        ended: when the worker had waited for all others; known then.
+        ended: time when all workers had joined; set at this time.
     """
 
     joined: Time
@@ -44,7 +44,8 @@ class PendingReduction(Pending):
     Attributes:
         value: the worker's value, until it is added up; None: it gives no value.
         weight: number of iterations in the value.
-        began: time when all had joined; it and the members are known then.
+        began: time when all workers had joined; set at this time.
+        members: the workers in the all-reduce; set at the same time.
     """
 
     number: int
@@ -126,7 +127,11 @@ class PeerProgress:
         return given
 
     def joins_exchange(self, iteration: int) -> None:
-        """Note that the worker averages with another one, after or during this iteration."""
+        """Note that the worker has joined an average of two workers.
+
+        Args:
+            iteration: the worker's last finished iteration, or the iteration under way.
+        """
         self._spans, self.joined_after = [], iteration
 
     def averaged(self, average: Average) -> None:

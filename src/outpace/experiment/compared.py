@@ -33,7 +33,12 @@ _Value = TypeVar("_Value")
 
 @dataclass(frozen=True, slots=True)
 class Variant:
-    """An experiment with a name."""
+    """An experiment with a name.
+
+    Attributes:
+        name: name of the variant in tables.
+        experiment: the configuration of its runs.
+    """
 
     name: str
     experiment: Experiment
@@ -44,10 +49,12 @@ class Row:
     """A run of a comparison: its result, or the error that ended it.
 
     Attributes:
+        variant: the variant that was run.
         seed: the run's seed.
         summary: the content of summary.json.
         error: None if the run is complete.
         folder: the run's folder; None if the run was kept in memory.
+        kept: the result of a run that was kept in memory.
     """
 
     variant: Variant
@@ -93,7 +100,11 @@ class Comparison(list[Row]):
         return "\n".join([f"Comparison of {len(self)} runs:", *rows, *more])
 
     def name_of(self, row: Row) -> str:
-        """Return the name of a run, which is unique in the comparison."""
+        """Return the name of a run, which is unique in the comparison.
+
+        Args:
+            row: the row of the run.
+        """
         alone = len({each.seed for each in self}) == 1
         return row.variant.name if alone else f"{row.variant.name}, seed {row.seed}"
 

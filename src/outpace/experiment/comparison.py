@@ -249,7 +249,7 @@ def _orders(variant: Variant, seeds: int, out: Path | None) -> Iterator[Order]:
             dataclasses.replace(variant.experiment, seed=seed),
             None if out is None else out / name,
             name,
-            # Measured run times are those of this process, even if the comparison is resumed.
+            # Measured run times come from this process, even if the comparison is resumed.
             here=out is None or stays_here(variant.experiment),
         )
 

@@ -23,14 +23,18 @@ from outpace.support.regular_files import regular
 class Result:
     """The results of a run.
 
+        result = outpace.simulate("experiment.yaml")
+        print(result.summary["virtual_time_s"], result.metrics.to_pandas())
+
     Attributes:
+        experiment: the configuration of the run.
         summary: the content of summary.json.
         metrics: one row per evaluation, or per point that a script logged; see
             `outpace.record.metrics.METRICS`.
         parameters: the model's state_dict; empty for the task `timing`.
-        trace: one row per event, see `outpace.record.trace.SCHEMA`. If the run has a folder,
-            each access reads the trace from it.
+        read_trace: returns the table `trace`.
         folder: the run's folder, or None if the run has none.
+        read_timing: returns the table `timing`; None for a simulated run.
     """
 
     experiment: Experiment
@@ -43,6 +47,10 @@ class Result:
 
     @property
     def trace(self) -> pa.Table:
+        """One row per event, see `outpace.record.trace.SCHEMA`.
+
+        If the run has a folder, each access reads the trace from it.
+        """
         return self.read_trace()
 
     @property

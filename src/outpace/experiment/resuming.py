@@ -189,6 +189,8 @@ def _differences(
 def load_checkpoint(path: str | Path) -> dict[str, torch.Tensor]:
     """Return the parameters in a checkpoint as a plain `state_dict`.
 
+        model.load_state_dict(outpace.load_checkpoint("runs/first"))
+
     The names, shapes and dtypes are the same as in the model. If the model of a task has more than
     trained parameters, such as BatchNorm's averages, the task is made from the run's configuration
     and computes them, as at the end of a run. For a script, the dictionary has only the trained

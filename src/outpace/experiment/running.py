@@ -81,6 +81,9 @@ def simulate(
         changes: values of other keys, as in the YAML file or as objects. A mapping with a `kind`
             replaces the old mapping; without a `kind` it is merged with it.
 
+    Returns:
+        The results of the run, which are also in `out`.
+
     Raises:
         ConfigError: before anything is written.
         RunError: if the run fails.
@@ -115,6 +118,8 @@ def run(
 ) -> Result:
     """Run an experiment for real: one process per server and worker, on this machine.
 
+        outpace.run("experiment.yaml", out="runs/first", workers=4)
+
     A law under `compute` stretches each step to the duration that it draws. Keys that only
     virtual time needs, such as `network`, are ignored.
 
@@ -133,7 +138,11 @@ def run(
             well.
         tracker, changes: see `simulate`.
 
-    Raises the errors of `simulate`.
+    Returns:
+        The results of the run, which are also in `out`.
+
+    Raises:
+        ConfigError, RunError, KeyboardInterrupt: see `simulate`.
     """
     if isinstance(launcher, str | Mapping):
         changes["launcher"] = {"kind": launcher} if isinstance(launcher, str) else launcher

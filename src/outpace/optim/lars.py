@@ -47,7 +47,7 @@ class Lars(Updater):
 
 
 class _Steps:
-    """Takes steps of LARS on these parameters, each part of which is a layer; a `Step`."""
+    """A `Step` of LARS. Each part of the parameters is a layer."""
 
     def __init__(self, lars: Lars, parameters: torch.Tensor, parts: Sequence[slice]) -> None:
         self._lars, self._velocity = lars, torch.zeros_like(parameters)

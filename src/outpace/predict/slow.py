@@ -151,7 +151,7 @@ def fast_units(seconds: Floats) -> tuple[tuple[int, ...], float] | None:
 
 
 def pattern_of(periods: Sequence[SlowPeriod]) -> Pattern:
-    """Return the pattern of a unit's slow periods, of which there is at least one.
+    """Return the pattern of the slow periods of a unit, at least one period.
 
     `steady`: one period, which lasts until the end. `once`: one period, which has ended. `bursts`:
     several periods.

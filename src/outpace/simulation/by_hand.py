@@ -65,6 +65,11 @@ class State(StrEnum):
 class Worker:
     """A node of the simulated cluster.
 
+        class Pong(outpace.Worker):
+            async def run(self):
+                ball = await self.recv()
+                self.send("ping", ball, delay=0.1)
+
     Subclasses define `run`; they need not call `super().__init__()`.
 
     Attributes:
@@ -78,7 +83,11 @@ class Worker:
     _node: Node
 
     async def run(self) -> Any:
-        """Do this worker's work; `Simulator.results` keeps the return value."""
+        """Do this worker's work; `Simulator.results` keeps the return value.
+
+        Raises:
+            NotImplementedError: if the subclass does not define the method.
+        """
         raise NotImplementedError(f"{type(self).__name__} must define `async def run(self)`")
 
     @property
@@ -151,7 +160,11 @@ class Worker:
             return await self._simulator.kernel.wait()
 
     def notify(self, to: str, value: Any = None) -> bool:
-        """End the `wait` of another worker, which returns `value`. Takes no virtual time.
+        """End the `wait` of another worker. Takes no virtual time.
+
+        Args:
+            to: Name of the worker.
+            value: Any object, which its `wait` returns.
 
         Returns:
             False if that worker is not in `wait`; then nothing happens, and a later `wait` blocks.
@@ -187,6 +200,11 @@ class Worker:
 
 class Simulator:
     """A cluster of `Worker`s in virtual time.
+
+        simulator = outpace.Simulator(log=True)
+        simulator.add_worker("ping", Ping)  # Ping and Pong are subclasses of outpace.Worker
+        simulator.add_worker("pong", Pong)
+        simulator.start()
 
     Args:
         log: True prints a line for each message that arrives; a function is called with each

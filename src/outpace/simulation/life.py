@@ -78,7 +78,7 @@ class Life:
 
         Args:
             states: states of the servers; without servers, of the model that all workers have.
-            own: without servers, what each worker has in addition to this model.
+            own: without servers, the state of each worker's own model and optimizer.
         """
         return None
 

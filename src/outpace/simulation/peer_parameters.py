@@ -105,11 +105,11 @@ class PeerModels:
             self.begin(run.resume.state(0), run.resume.own_states())
 
     def begin(self, state: ShardState | None, own: Sequence[ShardState | None]) -> None:
-        """Begin with the models of a checkpoint.
+        """Begin with the models of a checkpoint, or with new models.
 
         Args:
-            state: state of the model that all workers have; None: the run begins.
-            own: each worker's state in addition to it, if there was any.
+            state: state of the model that all workers have; None: the run is new.
+            own: state of each worker's own model and optimizer; None: the worker has none.
         """
         strategy = self.strategy
         for each in (self._own, self._computed_at, self.left):

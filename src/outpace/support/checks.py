@@ -32,7 +32,7 @@ Iterations: TypeAlias = Annotated[int, pydantic.Field(ge=0, lt=2**31)]
 Steps: TypeAlias = Annotated[int, pydantic.Field(ge=1, lt=2**31)]
 NotEmpty: TypeAlias = Annotated[str, pydantic.Field(min_length=1)]
 
-_CHOICE: Final = pydantic.Discriminator  # for sections, each of which checks itself
+_CHOICE: Final = pydantic.Discriminator  # for sections: each section checks itself
 _BOUNDS: Final = {"ge": "at least", "gt": "above", "le": "at most", "lt": "below"}
 _TYPES: Final = {
     "int_type": "a whole number",

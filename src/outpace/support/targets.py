@@ -51,8 +51,13 @@ class Target:
     def score(self, accuracy: float | None, train_loss: float | None) -> float | None:
         """Return the quality of an evaluation as a number; larger is better.
 
-        It is the accuracy, or the negative training loss; None if the evaluation has no such value,
-        or if the value is not finite.
+        Args:
+            accuracy: accuracy in [0, 1] of the evaluation; None: unknown.
+            train_loss: training loss of the evaluation; None: unknown.
+
+        Returns:
+            The accuracy, or the negative training loss for a target that is a loss; None if the
+            value is unknown or not finite.
         """
         value = accuracy
         if self.accuracy is None:
@@ -60,6 +65,11 @@ class Target:
         return value if value is not None and math.isfinite(value) else None
 
     def is_reached(self, accuracy: float | None, train_loss: float | None) -> bool:
-        """Return True if values on the curve of a run (`record.curves`) reach the target."""
+        """Return True if an evaluation reaches the target.
+
+        Args:
+            accuracy: accuracy in [0, 1] on the curve of a run (`record.curves`); None: unknown.
+            train_loss: training loss on this curve; None: unknown.
+        """
         score = self.score(accuracy, train_loss)
         return score is not None and score >= self.level

@@ -223,7 +223,15 @@ class Policy(Strategy, ABC):
 
     @abstractmethod
     def may_answer(self, pull: Pull, view: ShardView) -> Decision:
-        """Judge a pull. A release clock must lie beyond `view.clock`."""
+        """Judge a pull: answer it now, or hold it until a later clock.
+
+        Args:
+            pull: the request of a worker that has finished `pull.iteration`.
+            view: the state of the shard.
+
+        Returns:
+            The decision with its reason. Its release clock must lie beyond `view.clock`.
+        """
 
     def patience_s(self, view: ShardView) -> float:
         """Return the seconds that the shard waits for pushes before it finishes iteration V.
@@ -232,6 +240,9 @@ class Policy(Strategy, ABC):
         left. A finite time counts from the first finite answer for this V. By default the shard
         waits for all live workers: the push condition count[V] = N (FluentPS, table III), where N
         does not include workers that have left.
+
+        Args:
+            view: the state of the shard.
         """
         return 0.0 if view.reached >= view.live else math.inf
 
@@ -305,6 +316,11 @@ def quorum_arrived(view: ShardView, quorum: int, timeout_s: float = 0.0) -> floa
     Workers that have skipped V have no gradient in V, so they are not in the quorum. An update has
     fewer than `quorum` gradients only if all workers have responded (PSP-SGD, algorithm 1,
     line 12).
+
+    Args:
+        view: the state of the shard.
+        quorum: number of gradients to wait for.
+        timeout_s: further seconds after the quorum.
     """
     if view.reached >= view.live:
         return 0.0

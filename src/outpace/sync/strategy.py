@@ -30,8 +30,8 @@ class Strategy:
     excludes: ClassVar[Mapping[str, str]] = {}
     """Configuration keys that this strategy refuses, in addition to its bases, with the reasons.
 
-    The keys are those of `Experiment`, also of its sections, such as `conditions.pull`; `sync`
-    means a list of policies. A `{kind}` in a reason is replaced by the strategy's.
+    A key is a field of `Experiment` or of a section, such as `conditions.pull`; `sync` means a
+    list of policies. `{kind}` in a reason is replaced by the kind of the strategy.
     """
 
     def __post_init__(self) -> None:
@@ -68,7 +68,11 @@ class Strategy:
         return self
 
     def refused_keys(self, workers: int) -> dict[str, str]:
-        """Return the keys that the class and its bases refuse, each with the reason."""
+        """Return the keys that the class and its bases refuse, each with the reason.
+
+        Args:
+            workers: number of workers in the run.
+        """
         found: dict[str, str] = {}
         for each in reversed(type(self).__mro__):
             found |= vars(each).get("excludes", {})

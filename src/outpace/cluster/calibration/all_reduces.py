@@ -97,7 +97,7 @@ class AllReduceFit:
 
     @property
     def error(self) -> float:
-        """Median of the relative errors of the line."""
+        """Median of the relative errors of the fitted lengths of the periods."""
         return float(np.median(np.abs(self.fitted / self.alone.seconds - 1)))
 
     @property

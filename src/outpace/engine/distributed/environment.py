@@ -13,8 +13,12 @@ from outpace.support.place import HERE
 def set_environment(rank: int, size: int, *, keeps: bool = False) -> None:
     """Set the variables of torchrun on one machine. Nothing listens at the master's address.
 
-    The processes compute with one thread; OMP_NUM_THREADS says so, unless it is set. keeps: True:
-    variables that are set already keep their values, not only this one.
+    OMP_NUM_THREADS becomes 1, unless it is set.
+
+    Args:
+        rank: number of the worker.
+        size: number of workers.
+        keeps: True: do not change torchrun's variables that are set already.
     """
     os.environ.setdefault("OMP_NUM_THREADS", "1")
     values = {

@@ -48,7 +48,7 @@ class Written:
         return frozenset(self._found)
 
     def watch(self) -> None:
-        """Begin to collect; this cannot be ended, because Python keeps audit hooks."""
+        """Begin to collect paths, until the process ends: an audit hook cannot be removed."""
         sys.addaudithook(self._audit)
         # These functions open files without Python's audit events.
         self._watch_calls(torch, "save")

@@ -39,7 +39,7 @@ class WorkerSampler(DistributedSampler[Any]):
 
     @property
     def epoch(self) -> int:
-        """The epoch that is read next, with which the script's loop begins."""
+        """The epoch that is read next. A script begins its loop over epochs with this number."""
         self.is_asked = True
         return self._epoch
 

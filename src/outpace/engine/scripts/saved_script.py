@@ -113,9 +113,13 @@ class SavedScript:
         }
 
     def restore(self, state: Mapping[str, Any]) -> None:
-        """Put the script into a state, without `random` if the generators shall not change.
+        """Put the script into a saved state.
 
-        Raises ConfigError if it keeps other objects now.
+        Args:
+            state: the state; without the entry `random`, the random generators do not change.
+
+        Raises:
+            ConfigError: if the script gives `outpace.attach` other objects than the state has.
         """
         kept, names = state["objects"], set(self._objects)
         passes = state.get("passes", ())

@@ -39,7 +39,7 @@ from outpace.errors import ConfigError
 from outpace.support.place import HERE
 from outpace.support.words import plural, shortened
 
-_FIRST_STEPS: Final = 3  # number of first steps, one of which must have a gradient
+_FIRST_STEPS: Final = 3  # within these first steps one must have a gradient
 
 
 @not_compiled

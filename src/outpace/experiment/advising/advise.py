@@ -95,6 +95,8 @@ def advise(
 ) -> Advice:
     """Return which strategy reaches the target soonest, by simulating about 24 of them.
 
+        advice = outpace.advise("experiment.yaml", target_accuracy=0.95, out="advice")
+
     Learning rates and finalists are searched on some seeds; the finalists, BSP and all-reduce are
     then run on fresh seeds.
 

@@ -72,7 +72,7 @@ class Findings:
 
     @property
     def grid(self) -> tuple[float, ...]:
-        """The learning rates to try; only one if trials cannot have another one."""
+        """The learning rates to try; only (1.0,) if the rate of a trial cannot be set."""
         rate = self.problem.rate
         return (1.0,) if rate is None else tuple(rate * each for each in GRID)
 

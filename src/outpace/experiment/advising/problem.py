@@ -32,7 +32,7 @@ class Problem:
         source: the configuration, with the target as its `target`.
         candidates: the strategies that can be used with the configuration.
         left_out: the reasons why other strategies cannot be used, by name.
-        rate: the configured learning rate; None: trials cannot have another one.
+        rate: the configured learning rate; None: the rate of a trial cannot be set.
         rate_argument: the argument of the script that sets the learning rate.
         is_drawn: the cluster file states errors of its run times, so each fresh seed draws them
             within these errors (`draw_cluster`): the spread over fresh seeds contains the errors.

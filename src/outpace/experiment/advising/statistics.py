@@ -54,8 +54,8 @@ class Choice:
     """The strategy that the results on fresh seeds support.
 
     Attributes:
-        name: name of the strategy: the reference, unless another one is reliably sooner, and by
-            enough.
+        name: name of the strategy: the reference, unless another strategy is reliably sooner, and
+            its gain is large enough to be recommended (`min_gain` of `advise`).
         best: the strategy with the shortest time, even if it is not reliably sooner.
         speedups: speed-ups of every strategy over the reference, with simultaneous lower ends.
     """

@@ -29,7 +29,7 @@ class Study:
 
     Args:
         seeds: number of fresh seeds.
-        budget: of the study, which begins now.
+        budget: time that the study may take, from now on.
         say: called with provisional answers.
     """
 

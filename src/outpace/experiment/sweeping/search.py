@@ -79,7 +79,7 @@ class Search:
         budget_s: seconds after which every candidate is stopped.
         parallel: number of candidates in a group.
         ends: called with each candidate that has ended.
-        ended: the candidates, including those of earlier sessions.
+        ended: the candidates that have ended, also in earlier sessions.
         status: see `SweepResult`.
     """
 

@@ -117,6 +117,9 @@ def sweep(
         say: called with a text about the method, and a line about each candidate that has ended.
         task, changes: see `simulate`.
 
+    Returns:
+        The candidates with their values, and the experiment of the best candidate.
+
     Raises:
         ConfigError: before anything is run, if the space or the configuration is invalid, or the
             study to be resumed belongs to another configuration.

@@ -52,7 +52,7 @@ class Transition(nn.Module):
 
 
 class Emission(nn.Module):
-    """p(x_t | z_t): factors that are present or not, and a network."""
+    """The emission p(x_t | z_t): a factor model, whose factors are gated, added to a network."""
 
     def __init__(self, latent: int, hidden: int, factors: int, workers: int) -> None:
         super().__init__()

@@ -147,14 +147,15 @@ class Learning(Following):
 
     Args:
         fitting: fits the models.
-        make: makes the rule from a model and the number of iterations that the rule then observes;
-            these are the last ones, at most 100.
+        make: makes the rule from a model and a number of iterations, at most 100: the rule first
+            observes that many of the latest iterations.
         rule: decides between the warm-up and the end of the first fit; and for the rest of the run
             if that fit fails.
         node: the machine of each worker, shape (N,).
         warmup: number of iterations at the start that wait for all workers.
         first: number of iterations before the first fit, if it is larger than the warm-up.
-        note: called with a message once the rule decides, with its first iteration.
+        note: called with a message after each fit; it names the model, and the first iteration
+            that the model decides.
         say: called with the reason if a fit fails.
     """
 

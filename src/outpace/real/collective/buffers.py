@@ -123,8 +123,9 @@ class WireBuffer:
         Sets `is_finite`; values are checked while they are sent.
 
         Args:
-            value: consecutive tensors, which are multiplied by `share`. None: the worker has no
-                value, and zeros are written; the same for a phantom.
+            value: consecutive tensors. Zeros are written for a phantom, and for None: the worker
+                has no value.
+            share: factor of the value.
             unchecked: number of elements at the end that need not be finite.
         """
         self.is_finite = True

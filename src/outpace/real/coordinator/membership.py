@@ -23,7 +23,13 @@ _FIND_OUT_S: Final = 30.0  # seconds for the coordinator to learn which worker i
 
 
 def end_if_still(kernel: Kernel, still: Callable[[], bool], why: str) -> None:
-    """End the run with this error if `still()` is true when a lost worker would be known."""
+    """End the run after 30 s if `still()` is true; until then the coordinator finds lost workers.
+
+    Args:
+        kernel: the kernel of the coordinator.
+        still: returns True if the problem persists, without a lost worker that explains it.
+        why: text of the error.
+    """
 
     def decide(_: object) -> None:
         if still():
@@ -114,7 +120,7 @@ class Membership:
             self._regroup()
 
     def _regroup(self) -> bool:
-        """Form a group of the workers in the run; True if there was one to form."""
+        """Form a group of the workers in the run; False if it exists already or is empty."""
         here = self.here
         if here == self._group or not here:
             return False

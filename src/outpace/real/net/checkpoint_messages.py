@@ -23,14 +23,18 @@ _LONGEST: Final = 1000  # largest number of characters of an error
 
 
 class TakeCheckpoint(WireMessage, tag="take checkpoint"):
-    """The coordinator's order to a server to save its shard at clock `clock`; None: at once.
+    """The coordinator's order to save a part of a checkpoint.
 
-    Without servers it is sent to the workers, whose clock is the number of their all-reduces; it is
-    0 only at the beginning of the run. The worker of a script with servers must save the script's
-    state when the script begins iteration `clock`, or the first later one; None: the next one.
+    - A server saves its shard when the shard's clock is `clock`; None: at once.
+    - A worker without servers saves its models after `clock` all-reduces. 0: only at the beginning
+      of the run; None: at once.
+    - A worker with servers saves its script's state when the script begins iteration `clock`, or a
+      later iteration if `clock` has passed; None: when the script begins its next iteration.
 
-    number: number of the checkpoint. folder: folder for the files. common: True: also save the
-    common model.
+    Attributes:
+        number: number of the checkpoint.
+        folder: folder for the files.
+        common: True: also save the common model.
     """
 
     number: Count

@@ -123,12 +123,15 @@ class JoinRun(WireMessage, tag="join"):
 class Plan(WireMessage, tag="plan"):
     """Tells that all processes have joined: where the servers are, and how the run starts.
 
-    first: the first iteration of each worker, if a run continues; empty: all begin with 0. late:
-    True: the others train already, and the worker replaces a lost process. kept: for each worker,
-    the bytes of the ScriptState that follows; empty if none follows. ended: workers whose scripts
-    had ended before the checkpoint. before, places: see `Redivided`; 0 if the number of workers is
-    the same. resume: without servers, the folder of the checkpoint from which the workers continue;
-    empty: they begin.
+    Attributes:
+        first: the first iteration of each worker; empty: each worker begins with iteration 0.
+        late: True: the worker replaces a lost process, and the other workers train already.
+        kept: for each worker, the bytes of the ScriptState that follows; empty: none follows.
+        ended: workers whose scripts had ended before the checkpoint.
+        before: the number of workers at the checkpoint if it was another number, else 0.
+        places: see `Redivided`.
+        resume: without servers, the folder of the checkpoint from which the workers continue;
+            empty: the run is new.
     """
 
     endpoints: list[Text]  # of the servers
@@ -302,8 +305,11 @@ class OfferMemory(WireMessage, tag="offer memory"):
 class MemoryAnswer(WireMessage, tag="memory"):
     """The answer to OfferMemory; later, a report that a block in the memory is not used any more.
 
-    has: True: blocks may be sent in this memory. reason: why the memory cannot be used; empty if
-    that was to be expected. slot: the slot of the block; None in the answer.
+    Attributes:
+        has: True: blocks may be sent in this memory.
+        reason: why the memory cannot be used; empty if the processes are on different machines, or
+            shared memory is not available at all.
+        slot: the slot of the block that is not used any more; None in the answer.
     """
 
     has: bool

@@ -22,7 +22,7 @@ class PeerModels(Protocol):
 
     trainer: Trainer
     tail: int = 0  # number of elements that are sent after the values
-    tail_dtype: torch.dtype | None = None  # of these elements; None: that of the values
+    tail_dtype: torch.dtype | None = None  # dtype of the tail; None: dtype of the values
     averages_in_place: bool = False  # all-reduces only average, and may change gradients in place
     device: torch.device | None = None  # None for several devices, or for a task on the CPU
 

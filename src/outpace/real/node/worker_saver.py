@@ -66,7 +66,7 @@ class SavedModels(Protocol):
 
         Args:
             state: state of the model that all workers have.
-            own: what the worker had in addition to it, if anything.
+            own: state of the worker's own model and optimizer; None: the worker has none.
         """
 
 

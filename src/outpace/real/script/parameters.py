@@ -20,7 +20,7 @@ def load_own(script: ScriptModel, state: ShardState, own: ShardState | None) -> 
 
     Args:
         state: state of the model that all workers have.
-        own: what the worker had in addition to it.
+        own: state of the worker's own model and optimizer; None: the worker has none.
     """
     has_model = own is not None and own.parameters.nbytes > 0
     script.load([own.parameters if own is not None and has_model else state.parameters])

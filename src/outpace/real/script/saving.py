@@ -46,7 +46,7 @@ class NextForward:
             self._hook = register_module_forward_pre_hook(self._forward)
 
     def forget(self) -> list[Callable[[], None]]:
-        """Call no functions then; return the ones that would have been called."""
+        """Call no functions at the next forward pass; return the functions that were waiting."""
         actions, self._actions = self._actions, []
         if self._hook is not None:
             self._hook.remove()

@@ -118,9 +118,12 @@ class ScriptTrainer(Trainer):
         return await self._process.from_script.get()
 
     def _begin(self, parameters: Sequence[Block], iteration: int, send: SendPart | None) -> None:
-        """Let the script compute an iteration's gradient once this walker waits for it.
+        """Stop the kernel when this walker waits, so that the script computes the gradient.
 
-        send: see `OverlappedGradient`.
+        Args:
+            parameters: loaded into the model first; empty: the model has them already.
+            iteration: number of the iteration.
+            send: see `OverlappedGradient`.
         """
         if parameters:
             self.script.load(parameters)

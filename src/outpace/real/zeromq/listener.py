@@ -37,7 +37,7 @@ if TYPE_CHECKING:
 _CLOSED: Final = -1
 _SLOTS_MORE: Final = 3  # number of slots in addition to the peers, for slots that all peers read
 _MOST_SLOTS: Final = 64
-# number of connections in addition to those of peers that are yet to connect
+# number of connections, in addition to one for each peer that is yet to connect
 _STRANGERS: Final = 32
 
 

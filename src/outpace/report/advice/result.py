@@ -38,11 +38,12 @@ class CandidateResult:
 
     Attributes:
         sync: the key `sync` of its configuration.
-        reached: True if all its runs that count reached the target.
+        reached: True if all runs that count reached the target.
         time_to_target_s: mean time over seeds; a lower bound unless `reached`.
-        learning_rate: None if there is none to choose, or the strategy was not run.
-        fresh: True if it was run on the fresh seeds.
-        runs: number of runs that count. missed: number of them that missed the target.
+        learning_rate: the chosen rate; None if no rate can be set, or the strategy was not run.
+        fresh: True if the strategy was run on the fresh seeds.
+        runs: number of runs that count.
+        missed: number of runs that count and missed the target.
         lowered_from: the learning rate with which a run on a fresh seed diverged; else None.
         speedup_over_bsp: the factor over pairs of fresh seeds.
         error: why a run failed; else None.

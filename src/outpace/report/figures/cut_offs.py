@@ -48,7 +48,7 @@ def cut_offs(runs: Sequence[Run], totals: Sequence[Totals | None]) -> Figure | N
     traces = []
     for place, rows in closed.items():
         counts = rows["clock"]
-        width = -(-len(counts) // _POINTS)  # number of iterations of which a point is the mean
+        width = -(-len(counts) // _POINTS)  # number of iterations that a point averages
         firsts = np.arange(0, len(counts), width)
         ys = np.add.reduceat(counts, firsts) / np.diff([*firsts, len(counts)])
         name, xs = label(runs[place].name), firsts.tolist()

@@ -19,12 +19,12 @@ NO_TASK: Final = -1  # as place of a report: the task cannot be made
 
 
 def parameters_at(place: int) -> int:
-    """Return the slot of the parameters of an order."""
+    """Return the slot that has the parameters of the order at this place."""
     return 2 * place
 
 
 def gradient_at(place: int) -> int:
-    """Return the slot of the gradient."""
+    """Return the slot for the gradient of the order at this place."""
     return 2 * place + 1
 
 

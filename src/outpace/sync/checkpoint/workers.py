@@ -94,7 +94,7 @@ def restore_own(block: ParameterBlock, state: ShardState, kept: ShardState | Non
 
     Args:
         state: state of the model that all workers have.
-        kept: the worker's state in addition to that model, if there was any.
+        kept: state of the worker's own model and optimizer; None: the worker has none.
     """
     has_parameters = kept is not None and kept.parameters.nbytes > 0
     block.replace(whole(kept.parameters if kept and has_parameters else state.parameters))

@@ -333,7 +333,10 @@ def _confirmed(table: Table, event: Confirmed, now: Time) -> Decision:
 
 
 def _fenced(table: Table, worker: Role, now: Time) -> Decision:
-    """Start a lost worker's next process once servers hear only it and the old one has ended."""
+    """Start the next process of a lost worker if nothing of the lost process can arrive any more.
+
+    This is so when the lost process has ended and every server accepts the next process only.
+    """
     if worker.phase is not Phase.FENCING or worker.unconfirmed or not worker.has_ended:
         return table.having(worker), []
     highest = _highest(table, worker)

@@ -77,6 +77,10 @@ class PeerContext(Protocol):
         The gradient is valid until the next `compute`, because a script's gradient may be the
         memory of its `p.grad`. To all-reduce a gradient while the next one is computed, add it to
         `accumulated()`, which copies it, and pass on the result of `take()`.
+
+        Args:
+            at: the model with the parameters.
+            iteration: number of the iteration, which decides the batch.
         """
 
     def begin_all_reduce(self, value: Block | None, weight: int = 1) -> Reduction:
@@ -96,6 +100,9 @@ class PeerContext(Protocol):
 
         Does not block; a worker may have one exchange at a time. The program of the other
         worker is not involved.
+
+        Args:
+            iteration: the last finished iteration of this worker, or the iteration under way.
         """
 
     def meet(self, *, last: bool = False) -> Meeting:
@@ -114,6 +121,9 @@ class PeerContext(Protocol):
         """Note an iteration in the trace.
 
         Args:
+            iteration: number of the iteration.
+            started, computed, finished: when the iteration began, when its gradient was there, and
+                when the iteration ended (ns).
             held: ns that the worker waited for others to join a reduction.
         """
 

@@ -92,7 +92,13 @@ class Hpsgd(BufferAveragingStrategy):
         return math.pow(window, _GROWTH_LOST[rule])
 
     async def train(self, me: PeerContext) -> None:
-        """Train, then wait, as part of the last iteration, until all gradients are in the model."""
+        """Train until the run ends.
+
+        The last iteration ends when all gradients of the worker are in the model.
+
+        Args:
+            me: the context of the worker.
+        """
         model, accumulated = me.common(), me.accumulated()
         replica = model.replica()
         reduction: Reduction | None = None

@@ -32,6 +32,7 @@ async def iterations(
     A script that ends while it computes a gradient ends the loop: that iteration is not counted.
 
     Args:
+        me: the context of the worker.
         at: parameters at which each gradient is computed, as they are when the computation begins.
         before: called with the number of each iteration before its gradient is computed.
     """

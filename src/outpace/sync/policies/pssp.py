@@ -103,7 +103,12 @@ class DynamicPssp(WirePolicy):
         return isinstance(self.alpha, str)
 
     def probability(self, lead: int, significance: float) -> float:
-        """Return the probability that a worker with this lead is held."""
+        """Return the probability that a worker is held.
+
+        Args:
+            lead: the worker's iteration minus the clock of the shard.
+            significance: the worker's `ShardView.significance`; used for `alpha: significance`.
+        """
         if lead < self.staleness:
             return 0.0
         alpha = min(1.0, significance) if isinstance(self.alpha, str) else self.alpha

@@ -124,7 +124,13 @@ class _Iteration:
         self.missing.discard(done.worker)
 
     def close(self, now: Time, live: set[int], until_s: float) -> None:
-        """End it. until_s: when the rule wanted to end it, in seconds since it was opened."""
+        """End the iteration.
+
+        Args:
+            now: the present time.
+            live: the workers that are in the run.
+            until_s: when the rule wanted to end the iteration, in seconds since its beginning.
+        """
         self.ended_s = seconds(now - self.opened)
         last_s = float(np.nanmax(self.arrived, initial=0.0))
         self._cut_off_s = min(self.ended_s, max(until_s, last_s))

@@ -39,16 +39,22 @@ from outpace.sync.programs.forwarding import ForwardingContext
 
 @dataclass(frozen=True, slots=True)
 class WorkerView:
-    """What a user's condition for skipping a pull is given: the state of the worker."""
+    """The state of a worker, as a user's condition for skipping a pull gets it.
+
+    Attributes:
+        worker: number of the worker.
+        iteration: the iteration whose pull, or push, may be skipped.
+        in_a_row: number of pulls, or pushes, that the worker has just skipped one after the other.
+    """
 
     worker: int
     iteration: int
-    in_a_row: int  # pulls, or pushes, that the worker has skipped since its last one
+    in_a_row: int
 
 
 @dataclass(frozen=True, slots=True)
 class PushView(WorkerView):
-    """What a user's condition for skipping a push is given: the state of the worker."""
+    """The state of a worker, as a user's condition for skipping a push gets it."""
 
     _norm: Callable[[], float]
 
