@@ -67,3 +67,13 @@ def test_a_line_across_all_lanes_says_when_an_iteration_was_closed(simulated):
     # The closing, and not the last worker to arrive, ended the waits.
     assert "released by" not in by_name(view)
     assert not any("for worker" in text for text in by_name(view)["wait"]["hovertext"])
+
+
+def test_computation_that_was_cut_off_is_striped_and_counts_as_no_computation(simulated):
+    (view,) = drawn(simulated["cut-off"])
+    traces = by_name(view)
+    assert traces["cut off"]["marker"]["pattern"]["shape"] == "/"
+    stopped = {(text.split(",")[0]) for text in traces["cut off"]["hovertext"]}
+    assert stopped == {"worker 0"}  # the straggler
+    assert all(": cut off after " in text for text in traces["cut off"]["hovertext"])
+    assert sum("worker 0," in text for text in traces["compute"]["hovertext"]) <= 1  # the warm-up

@@ -2,7 +2,8 @@
 
 The number in a bar is the iteration. An arrow runs from the worker whose push ended a wait to the
 worker that had waited. If a scheduler closed the iterations, lines across all lanes show when they
-were closed, because the scheduler and not another worker ended the waits.
+were closed, because the scheduler and not another worker ended the waits. Computation that was
+stopped at such a line gave no gradient, and is striped.
 """
 
 from __future__ import annotations
@@ -37,6 +38,12 @@ _ITERATIONS: Final = 8  # number of iterations of mean length that fit into a sp
 _MOST_ITERATIONS: Final = 1500  # number of bars and arrows that are drawn
 _CULPRITS: Final = 2  # number of workers that are named in the text
 _NOTABLE: Final = 0.1  # share of the waiting from which a worker is named
+_CUT_OFF: Final = "cut off"
+_CLOSED: Final = "Dashed: an iteration was closed. Striped: computation that was cut off."
+_STRIPED: Final = {
+    "color": PHASES["compute"],
+    "pattern": {"shape": "/", "size": 5, "solidity": 0.4, "fillmode": "replace"},
+}
 _HALF: Final = 0.37  # half the height of a bar, in lanes
 _NUMBERS: Final = {
     "textposition": "inside",
@@ -106,7 +113,7 @@ def _view(run: Run, sums: Totals, length: int) -> FigureView:
     if len(closed):  # the waits were not ended by the push of a worker
         nobody = pa.nulls(len(shown), pa.int64())
         shown = shown.drop_columns("released_by").append_column("released_by", nobody)
-    traces = [*(_bars(shown, lane, phase) for phase in PHASES), *_arrows(shown, lane)]
+    traces = [*_bars(shown, lane), *_arrows(shown, lane)]
     low, high = (time * 1e-9 for time in span)
     layout = {
         "xaxis": axis(f"{clock([run])} (s)", range=[low - 0.01 * (high - low), high]),
@@ -116,39 +123,43 @@ def _view(run: Run, sums: Totals, length: int) -> FigureView:
         "uniformtext": {"mode": "hide", "minsize": 9},
         "shapes": [down(_seconds(end)) for end in closed["end_ns"].to_pylist()],
     }
-    words = [*_words(sums), selected, "Dashed: an iteration was closed." * bool(len(closed))]
+    words = [*_words(sums), selected, _CLOSED * bool(len(closed))]
     return view(traces, layout, " ".join(filter(None, words)))
 
 
-def _bars(rows: pa.Table, lane: dict[int, int], phase: str) -> go.Bar:
-    """Return the bars of what workers did: `compute`, `communicate` or `wait`."""
-    parts = {
-        "compute": [("start_ns", "computed_ns")],
-        "communicate": [("computed_ns", "since_ns"), ("until_ns", "end_ns")],
-        "wait": [("since_ns", "until_ns")],
-    }
-    drawn = [
-        (row, row[start], row[end])
-        for start, end in parts[phase]
-        for row in rows.to_pylist()
-        if row[end] > row[start]
+def _bars(rows: pa.Table, lane: dict[int, int]) -> list[go.Bar]:
+    """Return the bars of what workers did: a trace for each phase, and for what was cut off."""
+    drawn: dict[str, list[Any]] = {phase: [] for phase in (*PHASES, _CUT_OFF)}
+    for row in rows.to_pylist():
+        for phase, start, end in (
+            (_CUT_OFF if row["is_cut_off"] else "compute", "start_ns", "computed_ns"),
+            ("communicate", "computed_ns", "since_ns"),
+            ("wait", "since_ns", "until_ns"),
+            ("communicate", "until_ns", "end_ns"),
+        ):
+            if row[end] > row[start]:
+                drawn[phase].append((row, row[start], row[end]))
+    return [
+        bars(
+            phase,
+            [_seconds(end - start) for _, start, end in found],
+            [lane[row["worker"]] for row, *_ in found],
+            [_hover(row, phase, start, end) for row, start, end in found],
+            _STRIPED if phase == _CUT_OFF else {"color": PHASES[phase], "line": {"width": 0}},
+            base=[_seconds(start) for _, start, _ in found],
+            orientation="h",
+            width=2 * _HALF,
+            text=[row["iteration"] if phase == "compute" else "" for row, *_ in found],
+            **_NUMBERS,
+        )
+        for phase, found in drawn.items()
+        if found or phase in PHASES
     ]
-    return bars(
-        phase,
-        [_seconds(end - start) for _, start, end in drawn],
-        [lane[row["worker"]] for row, *_ in drawn],
-        [_hover(row, phase, start, end) for row, start, end in drawn],
-        {"color": PHASES[phase], "line": {"width": 0}},
-        base=[_seconds(start) for _, start, _ in drawn],
-        orientation="h",
-        width=2 * _HALF,
-        text=[row["iteration"] if phase == "compute" else "" for row, *_ in drawn],
-        **_NUMBERS,
-    )
 
 
 def _hover(row: dict[str, Any], phase: str, start: int, end: int) -> str:
     words = f"worker {row['worker']}, iteration {row['iteration']}: {phase} "
+    words += "after " * (phase == _CUT_OFF)
     words += seconds((end - start) * 1e-9)
     if phase == "wait" and row["shard"] is None:
         words += " until all workers had joined"

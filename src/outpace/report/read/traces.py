@@ -128,14 +128,26 @@ def require_order(rows: pa.Table) -> None:
 def read_span(path: Path, low: int, high: int) -> tuple[pa.Table, pa.Table]:
     """Return the iterations in a span of time (ns), and the iterations closed in it.
 
+    `is_cut_off` says of an iteration that the worker was stopped before it had a gradient.
+
     Raises:
         Unreadable: if the file is missing or damaged.
     """
     ends, starts = pc.field("end_ns"), pc.field("start_ns")
     # The wait of an iteration that overlaps with the span may be before the span.
-    iterations = read_iterations(path, (ends > 2 * low - high) & (starts < high))
+    in_span = (ends > 2 * low - high) & (starts < high)
+    iterations = read_iterations(path, in_span).filter(ends > low)
     closed = (_EVENT == "cut-off") & (ends > low) & (starts < high)
-    return iterations.filter(ends > low), read_rows(path, ("end_ns", "clock"), closed)
+    closings = read_rows(path, ("end_ns", "clock"), closed)
+    # Without cut-offs, a push without a gradient replaces a gradient that was refused.
+    stopped = (_EVENT == "push") & (pc.field("outcome") == "abstained") & bool(len(closings))
+    keys = ["worker", "iteration"]
+    stops = read_rows(path, keys, stopped & in_span).group_by(keys).aggregate([])
+    stops = stops.append_column("is_cut_off", pa.repeat(pa.scalar(True), len(stops)))
+    found = iterations.join(stops, keys, join_type="left outer")
+    is_cut_off = pc.fill_null(found["is_cut_off"], False)
+    found = found.drop_columns("is_cut_off").append_column("is_cut_off", is_cut_off)
+    return found.sort_by([(name, "ascending") for name in ("start_ns", *keys)]), closings
 
 
 def read_iterations(path: Path, chosen: pc.Expression | None = None) -> pa.Table:
