@@ -203,6 +203,7 @@ class Kernel:
         for place, event in enumerate(self._events):
             due, order, function, argument = event
             moved = self._events[place] = (due + shift, order, function, argument)
+            # The kernel recognizes the event of a sleep by its identity, and the event is new here.
             if function is None and argument._blocked_on is event:
                 argument._blocked_on = moved
         for walker in self._walkers:
@@ -245,6 +246,7 @@ class Kernel:
             if self._limit is not None:
                 self.call_off(self._limit)
                 self._limit = None
+            # A stop that this run did not reach must not end the next run.
             self._events[:] = [event for event in self._events if event[2] != self._end]
             heapify(self._events)
 
@@ -254,6 +256,7 @@ class Kernel:
         while True:
             if ready:
                 if ties is not None:
+                    # test_a_tie_seed_shuffles_walkers_made_ready_together
                     ready.rotate(-ties.randrange(len(ready)))
                 walker = ready.popleft()
             else:
@@ -269,7 +272,7 @@ class Kernel:
                         continue
                     walker._blocked_on = None
                 elif function is _ring and argument.dead:
-                    continue
+                    continue  # before the time is set: a cancelled alarm does not move the clock
                 if virtual:
                     self.now = due
                 if function is not None:
@@ -303,7 +306,7 @@ class Kernel:
         now = self._clock(due)
         if now is None:
             raise self._deadlock()
-        if now > self.now:
+        if now > self.now:  # test_now_never_goes_back_even_if_the_clock_does
             self.now = now
         return not self._ready and due is not None and due <= now
 

@@ -70,6 +70,8 @@ class OwnSlots:
         The block is copied to a slot unless one has it already.
         """
         slot = self._known(block)
+        # Readers are not counted: a reader that needs the slot for an earlier message would free it
+        # for both messages.
         if slot is None or reader in self._readers[slot]:
             slot = self._free(block.nbytes)
             if slot is None:
@@ -80,6 +82,7 @@ class OwnSlots:
                 block.copy_to(view)
             else:
                 view.copy_(block.detach())
+            # A reader that may write changes the copy, so no other reader can use it.
             self._contents[slot] = weakref.ref(block) if self.offer.is_read else None
         self._readers[slot].add(reader)
         return slot

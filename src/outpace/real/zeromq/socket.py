@@ -51,9 +51,11 @@ class MonitoredSocket(ABC):
         self._empty_ns = 0  # time when there was nothing to read
         lease_ms = max(1, int(session.lease_s * 1000))
         for option, value in (
+            # Without limits: at a limit ZeroMQ blocks the sender or drops the message.
             (zmq.SNDHWM, 0),
             (zmq.RCVHWM, 0),
             (zmq.MAXMSGSIZE, _LONGEST),
+            # Several heartbeats per lease, so that a late heartbeat does not end a connection.
             (zmq.HEARTBEAT_IVL, max(1, lease_ms // 5)),
             (zmq.HEARTBEAT_TIMEOUT, lease_ms),
             (zmq.HANDSHAKE_IVL, 10_000),

@@ -138,13 +138,15 @@ class FairNetwork(Network):
     def _set_rates(self, rates: dict[Flow, float]) -> None:
         """Give flows their rates, and set an alarm for the first one that ends."""
         now, group = self._kernel.now, _Group(list(rates))
-        for former in {flow.group for flow in rates}:
+        for former in {flow.group for flow in rates}:  # in any order: alarms are only cancelled
             if former is not None and former.alarm is not None:
                 self._kernel.call_off(former.alarm)
                 former.alarm = None
         first = None
         for flow, rate in rates.items():
             flow.group = group
+            # A flow whose rate has not changed keeps its end, which would otherwise be rounded
+            # again at each change of another flow.
             if rate != flow.rate:
                 left = flow.left - flow.rate * (now - flow.since) / SECOND
                 flow.left, flow.rate, flow.since = left, rate, now
@@ -159,6 +161,8 @@ class FairNetwork(Network):
         group.alarm = None
         now = self._kernel.now
         due = [flow for flow in group.flows if flow.group is group and flow.end <= now]
+        # In the order in which the flows began: the order of the group depends on the resource
+        # from which the group was found.
         for flow in sorted(due, key=attrgetter("number")):
             if not flow.carries.link.is_cut:
                 self._end(flow)

@@ -61,7 +61,9 @@ class SerialisedNetwork(Network):
         """Send a message that takes no turn, behind the earlier messages of its path."""
         link, now = transfer.link, transfer.requested
         before = link.unsent
-        if before is not None:  # `_arrive_after` handles it as well
+        # Behind a message that waits for its turn: a pull must not overtake the push before it
+        # (test_a_pull_never_overtakes_the_push_before_it). `_arrive_after` then handles both.
+        if before is not None:
             while before.after is not None:
                 before = before.after
             before.after = transfer
@@ -116,6 +118,7 @@ class SerialisedNetwork(Network):
                 kernel.call_at(now + duration, self._wake_receiver, receiver)
             if sender.queued and not sender.send_wake:
                 sender.send_wake = True
+                # late: see `_wake_sender_later`
                 kernel.call_at(now + duration, self._send_next, sender, late=True)
         if link.unsent is transfer:
             link.unsent = None

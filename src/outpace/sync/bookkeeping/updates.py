@@ -217,6 +217,7 @@ class Updates:
             total = _IterationSum(self.block.new_sum(self._view.workers), self._scale)
             self._sums[push.iteration] = total
         total.gradients.add(push.worker, gradient)
+        # Without the gradient: its memory is free once the gradient is added.
         kept = Push(push.worker, push.iteration, push.version, None, push.settings)
         total.pushes.append((kept, arrived))
 

@@ -225,6 +225,8 @@ class _Scheduler:
         arrived = self._open.arrived
         wait = await self._me.decide(lambda: self._rule.review(arrived, seconds(elapsed)))
         count = len(self._open.came)
+        # A review that is due at once would be repeated forever, so the next one waits for another
+        # gradient.
         if _ns(wait.again_s) <= elapsed or wait.again_count <= count:
             wait = replace(wait, again_s=math.inf, again_count=count + 1)
         return wait
