@@ -29,8 +29,9 @@ class Waker:
 
     def call(self, action: Callable[[], None]) -> None:
         """Run an action in the clock's thread, after the earlier ones; no effect after `close`."""
-        with self._closing:
+        with self._closing:  # otherwise `close` could close the pipe before the byte is written
             if self._is_open:
+                # The action first: `run_next` takes an action as soon as it has read a byte.
                 self._actions.put(action)
                 os.write(self._write_end, b".")
 

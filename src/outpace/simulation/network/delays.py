@@ -41,7 +41,7 @@ class Delays:
         due = self._kernel.now + late
         if held is None:
             held = self._held[link] = deque()
-        else:
+        else:  # pushes and pulls stay in order, also behind a message with a longer delay
             due = max(due, held[-1][0])
         held.append((due, transfer))
         self._kernel.call_at(due, self._release, link)

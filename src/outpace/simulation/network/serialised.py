@@ -62,7 +62,8 @@ class SerialisedNetwork(Network):
         link, now = transfer.link, transfer.requested
         before = link.unsent
         # Behind a message that waits for its turn: a pull must not overtake the push before it
-        # (test_a_pull_never_overtakes_the_push_before_it). `_arrive_after` then handles both.
+        # (test_a_message_of_no_bytes_leaves_with_the_one_before_it_on_its_connection).
+        # `_arrive_after` then handles both.
         if before is not None:
             while before.after is not None:
                 before = before.after
