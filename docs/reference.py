@@ -5,7 +5,7 @@ The table `commands` is made from the help of the commands.
     python -m docs.reference [--check]
 
 A table stands between `<!-- reference: NAME -->` and `<!-- end -->`; NAME is a key of `TABLES`.
-Keys, types and defaults are those of the fields, meanings those of the docstrings. With --check
+Keys, types and defaults come from the fields, meanings from the docstrings. With --check
 nothing is written, and the exit code is 1 if the page is not up to date.
 """
 
@@ -47,7 +47,7 @@ _TABLE: Final = re.compile(r"(<!-- reference: (.+?) -->\n).*?(<!-- end -->)", re
 _ENTRY: Final = re.compile(r" {4}(\w+(?:, \w+)*): (.*)")
 _WORDS: Final = {int: "integer", float: "number", bool: "boolean", str: "text", dict: "mapping"}
 
-# The dataclasses of each table, by the path of their keys; of a union, those of all kinds.
+# The dataclasses of each table, by the path of their keys; for a union, all its kinds.
 TABLES: Final[Mapping[str, Mapping[str, Any]]] = {
     "experiment": {"": Experiment},
     "goals": {"stop.": goals.Stop, "evaluate.": goals.Evaluate, "target.": Target},

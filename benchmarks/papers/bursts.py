@@ -1,4 +1,4 @@
-"""Run times of eight workers, two of which are slow in bursts."""
+"""Run times of eight workers; two workers are slow in bursts."""
 
 from __future__ import annotations
 

@@ -36,7 +36,7 @@ def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
 def judged(
     normal: Sequence[Seconds], delayed: Sequence[Seconds], law: LateReplies, iterations: int
 ) -> list[Claim]:
-    """Judge the delays of both scenarios, of which each run has its own seed."""
+    """Judge the delays of both scenarios; each run has its own seed."""
     longest = Spread(tuple(float(run.max()) for run in normal))
     share = Spread(
         tuple(float((run > most).mean()) for run, most in zip(delayed, longest.values, strict=True))
