@@ -18,15 +18,13 @@ ROOT = Path(__file__).resolve().parents[1]
 IMAGES = ROOT / "docs" / "images"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 
-# Chosen and hidden before the picture; the height of the page is written where --dump-dom shows it.
+# Hidden before the picture; the height of the page is written where --dump-dom shows it.
 PREPARE = """<script>
-const sections = __SECTIONS__, choices = __CHOICES__;
+const sections = __SECTIONS__;
 for (const section of document.querySelectorAll("main section"))
   section.hidden = !sections.includes(section.id);
 document.querySelector("header").hidden = !__HEADER__;
 document.querySelector("footer").hidden = true;
-for (const button of document.querySelectorAll("button[data-choice]"))
-  if (choices.includes(button.textContent.trim())) button.click();
 setTimeout(() => {
   window.dispatchEvent(new Event("resize"));
   const main = document.querySelector("main");
@@ -44,7 +42,6 @@ class Picture:
         report: path below the folder of runs.
         sections: ids of the sections to show.
         header: show the heading and the findings too.
-        choices: texts of buttons to press.
         width: in pixels.
     """
 
@@ -52,18 +49,16 @@ class Picture:
     report: str
     sections: tuple[str, ...]
     header: bool = False
-    choices: tuple[str, ...] = ()
     width: int = 1160
 
 
-BEGIN = ("First iterations",)
 PICTURES = (
     Picture("report.png", "demo/report.html", ("summary", "progress"), header=True),
     Picture("timeline.png", "demo/BSP/seed-0/report.html", ("timeline",)),
     Picture("cut-offs.png", "pooled/report.html", ("timeline",)),
     Picture("your-script.png", "script/report.html", ("summary", "progress"), header=True),
-    Picture("ssp-lazy.png", "ssp/lazy/report.html", ("timeline",), choices=BEGIN, width=1080),
-    Picture("ssp-soft.png", "ssp/soft/report.html", ("timeline",), choices=BEGIN, width=1080),
+    Picture("ssp-lazy.png", "ssp/lazy/report.html", ("timeline",), width=1080),
+    Picture("ssp-soft.png", "ssp/soft/report.html", ("timeline",), width=1080),
 )
 
 
@@ -112,7 +107,6 @@ def take(browser: str, picture: Picture, runs: Path) -> None:
     """Write one picture: measure the page's height first, then take it."""
     head, _, tail = (runs / picture.report).read_text(encoding="utf-8").rpartition("</body>")
     prepare = PREPARE.replace("__SECTIONS__", str(list(picture.sections)))
-    prepare = prepare.replace("__CHOICES__", str(list(picture.choices)))
     prepare = prepare.replace("__HEADER__", str(picture.header).lower())
     page = (runs / picture.report).with_name(
         "picture.html"

@@ -139,15 +139,16 @@ def read_span(path: Path, low: int, high: int) -> tuple[pa.Table, pa.Table]:
     iterations = read_iterations(path, in_span).filter(ends > low)
     closed = (_EVENT == "cut-off") & (ends > low) & (starts < high)
     closings = read_rows(path, ("end_ns", "clock"), closed)
-    # Without cut-offs, a push without a gradient replaces a gradient that was refused.
-    stopped = (_EVENT == "push") & (pc.field("outcome") == "abstained") & bool(len(closings))
-    keys = ["worker", "iteration"]
-    stops = read_rows(path, keys, stopped & in_span).group_by(keys).aggregate([])
-    stops = stops.append_column("is_cut_off", pa.repeat(pa.scalar(True), len(stops)))
-    found = iterations.join(stops, keys, join_type="left outer")
-    is_cut_off = pc.fill_null(found["is_cut_off"], False)
-    found = found.drop_columns("is_cut_off").append_column("is_cut_off", is_cut_off)
-    return found.sort_by([(name, "ascending") for name in ("start_ns", *keys)]), closings
+    stops = set()
+    if len(closings):  # else a push without a gradient replaces a gradient that was refused
+        # The push that tells of an iteration's end may be after the span.
+        stopped = (_EVENT == "push") & (pc.field("outcome") == "abstained")
+        stopped &= (ends > low) & (starts < 2 * high - low)
+        pushes = read_rows(path, ("worker", "iteration"), stopped)
+        stops = set(zip(*(column.to_pylist() for column in pushes.columns), strict=True))
+    keys = zip(*(iterations[key].to_pylist() for key in ("worker", "iteration")), strict=True)
+    is_cut_off = pa.array([key in stops for key in keys], pa.bool_())
+    return iterations.append_column("is_cut_off", is_cut_off), closings
 
 
 def read_iterations(path: Path, chosen: pc.Expression | None = None) -> pa.Table:
