@@ -36,7 +36,7 @@ _CLOSED: Final = "When iterations were closed"
 _CLOSED_LEAD: Final = (
     "The gradients that had arrived when an iteration was closed made its update. The other "
     "workers stopped computing and continued with the next iteration; the time that they had spent "
-    "counts as compute below."
+    "counts as compute in 'Where the time went'."
 )
 _SPLIT: Final = (
     "Compute: the worker computes its gradient. Wait: the strategy holds the worker back, until a "
