@@ -50,6 +50,16 @@ Nodes: TypeAlias = Annotated[int, Field(ge=1, le=MOST_NODES)]
 class Experiment:
     """The configuration of a run. Raises ValueError if values contradict each other.
 
+        keys = {
+            "task": {"kind": "quadratic", "eigenvalues": [1.0, 10.0]},
+            "workers": 4,
+            "sync": {"kind": "ssp", "staleness": 3},
+            "compute": {"kind": "exponential", "mean_s": 0.1},
+            "stop": {"iterations": 20},
+        }
+        experiment = outpace.experiment_from(keys, "these keys")
+        result = outpace.simulate(experiment)
+
     Attributes:
         task: what is trained.
         workers: number of workers, 1 to 20,000.

@@ -12,6 +12,8 @@ from outpace.support.targets import Target
 class Stop:
     """Limits of a run, which ends when it reaches the first of them.
 
+        outpace.Stop(iterations=200, virtual_time_s=60)  # the earlier one ends the run
+
     Attributes:
         iterations: number of iterations; a worker leaves before it would start this iteration
             (counted from 0).
@@ -37,6 +39,8 @@ class Stop:
 @dataclass(frozen=True, slots=True)
 class Evaluate:
     """When the model is evaluated, in addition to the end of the run; takes no virtual time.
+
+        outpace.Evaluate(every_s=1.0, samples=500)
 
     Attributes:
         every_updates: number of versions of shard 0 from one evaluation to the next.

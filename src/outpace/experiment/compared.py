@@ -35,6 +35,10 @@ _Value = TypeVar("_Value")
 class Variant:
     """An experiment with a name.
 
+        bsp = replace(experiment, sync=outpace.sync.Bsp())  # dataclasses.replace
+        variants = [outpace.Variant("SSP", experiment), outpace.Variant("BSP", bsp)]
+        comparison = outpace.compare(variants, seeds=2)
+
     Attributes:
         name: name of the variant in tables.
         experiment: the configuration of its runs.

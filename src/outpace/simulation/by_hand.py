@@ -65,6 +65,11 @@ class State(StrEnum):
 class Worker:
     """A node of the simulated cluster.
 
+        class Ping(outpace.Worker):
+            async def run(self):
+                self.send("pong", "ball", delay=0.1)
+                await self.recv()
+
         class Pong(outpace.Worker):
             async def run(self):
                 ball = await self.recv()
@@ -202,7 +207,7 @@ class Simulator:
     """A cluster of `Worker`s in virtual time.
 
         simulator = outpace.Simulator(log=True)
-        simulator.add_worker("ping", Ping)  # Ping and Pong are subclasses of outpace.Worker
+        simulator.add_worker("ping", Ping)  # see outpace.Worker
         simulator.add_worker("pong", Pong)
         simulator.start()
 

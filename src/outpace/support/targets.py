@@ -13,6 +13,8 @@ from outpace.support.checks import Positive, Share, check_ranges
 class Target:
     """The target quality of the model in a comparison: an accuracy or a loss.
 
+        outpace.Target(accuracy=0.9)
+
     A run reaches the target with its first evaluation, or its first value logged by a script, that
     is good enough. The run then continues; only `Stop.target_accuracy` ends a run. Exactly one
     argument must be given.

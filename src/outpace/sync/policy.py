@@ -158,6 +158,16 @@ class ShardView(Protocol):
 class Policy(Strategy, ABC):
     """Decides when a shard may answer a pull and when it may finish an iteration.
 
+        @dataclass(frozen=True, slots=True)
+        class Lead(outpace.sync.Policy):  # sync: {kind: python, target: "mine.py:Lead", ...}
+            lead: int  # iterations that a worker may be ahead of the slowest
+
+            def may_answer(self, pull: Pull, view: ShardView) -> Decision:
+                ahead = pull.iteration - view.clock
+                if ahead < self.lead:
+                    return Decision(None, Reason.WITHIN_BOUND, ahead)
+                return Decision(pull.iteration + 1, Reason.BEYOND_BOUND, ahead)
+
     A policy is a frozen dataclass whose fields, such as `kind`, `apply` and `scale`, are its
     configuration. It has no clock, randomness, socket or tensor: it judges a view of the shard and
     returns a decision. A policy must implement `may_answer`; a built-in policy must also have

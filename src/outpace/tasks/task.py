@@ -43,6 +43,10 @@ def fraction_correct(output: torch.Tensor, target: torch.Tensor) -> torch.Tensor
 class Task:
     """A model, its loss and its data, as a user's `make_task()` returns it.
 
+        def make_task() -> outpace.Task:
+            x = torch.randn(512, 8)
+            return outpace.Task(torch.nn.Linear(8, 1), torch.nn.functional.mse_loss, (x, x[:, :1]))
+
     Attributes:
         loss: function of (output, target) that returns the mean over the batch, a scalar.
         train: (inputs, targets), tensors with one row per sample, or a map-style torch Dataset

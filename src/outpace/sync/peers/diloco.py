@@ -34,6 +34,8 @@ from outpace.sync.peers.strategy import AllReduceStrategy
 class DiLoCo(AllReduceStrategy):
     """Each worker takes n steps with the run's optimizer; their mean change is an outer gradient.
 
+        outpace.sync.DiLoCo(every=50)  # sync: {kind: diloco, every: 50}
+
     Douillard et al., DiLoCo: distributed low-communication training of language models, 2023,
     algorithm 1. The paper's inner optimizer is AdamW, and its outer optimizer is SGD with Nesterov
     momentum.

@@ -17,6 +17,8 @@ from outpace.sync.peers.strategy import PeerStrategy
 class Gossip(PeerStrategy):
     """Averages with one random worker while each gradient is computed.
 
+        outpace.sync.Gossip()  # sync: {kind: gossip}
+
     Asynchronous decentralized parallel SGD (Lian, Zhang, Zhang and Liu, ICML 2018, algorithm 1)
     with every other worker as a neighbour: no worker waits for all others, and only gradients
     change the mean of the parameters. A gradient is computed at the parameters before the average,

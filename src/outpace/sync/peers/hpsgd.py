@@ -53,6 +53,8 @@ _GROWTH_LOST: Final = {"linear": 0.0, "sqrt": 0.5, "constant": 1.0}  # exponent 
 class Hpsgd(BufferAveragingStrategy):
     """Computes on a local replica while the sum of earlier gradients is all-reduced.
 
+        outpace.sync.Hpsgd(commit="delayed")  # sync: {kind: hpsgd, commit: delayed}
+
     Args:
         commit: when averaged gradients change the global model. `immediate`: as soon as they have
             arrived. `delayed`, as the paper prints it: when the next synchronization begins; the

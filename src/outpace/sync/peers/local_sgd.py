@@ -21,6 +21,8 @@ from outpace.sync.peers.strategy import BufferAveragingStrategy
 class LocalSgd(BufferAveragingStrategy):
     """Averages the parameters after every `every` steps, and at the end (Stich, ICLR 2019).
 
+        outpace.sync.LocalSgd(every=8)  # sync: {kind: local-sgd, every: 8}
+
     Args:
         every: steps from one average to the next; γ + 1 in the notation of HPSGD (section 3.2).
         after: number of steps at the beginning; a worker averages after each of them (post-local

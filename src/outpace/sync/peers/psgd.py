@@ -15,6 +15,8 @@ from outpace.sync.peers.strategy import PeerStrategy
 class Psgd(PeerStrategy):
     """Parallel SGD without communication: no strategy that communicates can be faster.
 
+        outpace.sync.Psgd()  # sync: {kind: psgd}
+
     Zinkevich, Weimer, Smola and Li, Parallelized stochastic gradient descent, NIPS 2010.
     """
 

@@ -14,6 +14,8 @@ from outpace.sync.peers.strategy import BufferAveragingStrategy
 class Ssgd(BufferAveragingStrategy):
     """Averages the gradients of all workers in every iteration.
 
+        outpace.sync.Ssgd(all_reduce="tree")  # sync: {kind: ssgd, all_reduce: tree}
+
     With deterministic sums it is bitwise equal to `bsp` with servers.
     """
 

@@ -31,7 +31,21 @@ OF_SERVERS: Final = (  # keys of a configuration that only strategies with serve
 
 
 class PeerStrategy(Strategy, ABC):
-    """A strategy without servers: options, program and traits."""
+    """A strategy without servers: options, program and traits.
+
+        @dataclass(frozen=True, slots=True)
+        class EveryOther(outpace.sync.PeerStrategy):
+            kind: str = "every-other"
+
+            async def train(self, me: PeerContext) -> None:
+                model = me.common()
+                async for iteration in iterations(me, model):  # outpace.sync.iterations
+                    if iteration.number % 2 == 0:
+                        reduced = await me.begin_all_reduce(iteration.gradient).result()
+                        model.commit(reduced.mean, 1, reduced.weight)
+
+    `PeerContext` describes what a program can ask of `me`.
+    """
 
     __slots__ = ()
 

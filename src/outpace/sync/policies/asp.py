@@ -12,7 +12,12 @@ from outpace.sync.policy import Apply, Scale, ShardView, WirePolicy
 
 @dataclass(frozen=True, slots=True)
 class Asp(WirePolicy):
-    """Answers every pull at once (FluentPS, table III)."""
+    """Answers every pull at once (FluentPS, table III).
+
+        outpace.sync.Asp()  # sync: {kind: asp}
+
+    So nothing bounds how old a gradient is when it changes the parameters.
+    """
 
     kind: Literal["asp"] = "asp"
     apply: Apply = Apply.ON_ARRIVAL

@@ -14,6 +14,8 @@ from outpace.sync.policy import Apply, Buffer, Scale, ShardView, WirePolicy, bou
 class Bsp(WirePolicy):
     """Answers iteration i when all gradients of i have arrived: i < V (FluentPS, table III).
 
+        outpace.sync.Bsp()  # sync: {kind: bsp}
+
     The earliest clock at which the bound holds is i+1, so both kinds of buffer give the same
     results.
     """

@@ -21,6 +21,9 @@ _AT_ONCE: Final = "with cutoff the scheduler ends iterations for all servers at 
 class CutOff(CutOffSettings, Policy):
     """Answers i < V, and advances when all gradients that count for iteration V are in.
 
+        # sync: {kind: cutoff, model: last-5, warmup: 5}
+        outpace.sync.CutOff(model="last-5", warmup=5)
+
     The scheduler (`programs.cutoff`) decides which gradients count: it is told which workers
     have finished, closes the iteration, and makes the other workers stop computing. A rule of
     `predict.rules`, made from the settings, decides how long the scheduler waits.

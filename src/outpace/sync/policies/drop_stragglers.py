@@ -68,6 +68,8 @@ class Quorum(WirePolicy):
 class DropStragglers(Quorum):
     """Answers i < V and advances once N_t workers have pushed V (FluentPS, table III).
 
+        outpace.sync.DropStragglers(quorum=14)  # sync: {kind: drop-stragglers, quorum: 14}
+
     A worker whose gradient was dropped continues with the shard's current iteration.
 
     Args:

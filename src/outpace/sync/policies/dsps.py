@@ -18,6 +18,8 @@ from outpace.sync.policy import Apply, Buffer, Scale, ShardView, WirePolicy, bou
 class Dsps(WirePolicy):
     """SSP whose bound s(t) moves between `staleness` and `staleness + extra`.
 
+        outpace.sync.Dsps(staleness=3)  # sync: {kind: dsps, staleness: 3}
+
     FluentPS, table III, leaves the rule open; this is the rule of Zhao et al. (Dynamic Stale
     Synchronous Parallel, ICDCS 2019): a worker that reaches the bound may first do r* more
     iterations if it would then be held for less time. With t the time of the last push and d

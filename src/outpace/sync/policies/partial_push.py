@@ -14,6 +14,9 @@ from outpace.sync.policy import Apply, Scale, ShardView, quorum_arrived
 class PartialPush(Quorum):
     """Advances when all workers have pushed V, or τ1 seconds after c of them have (PSP-SGD).
 
+        # sync: {kind: partial-push, quorum: 14, timeout_s: 0.05}
+        outpace.sync.PartialPush(quorum=14, timeout_s=0.05)
+
     Later gradients are dropped. The paper's step is η times the sum: `scale: sum`. The gradient of
     a worker that has skipped V counts in the iteration it belongs to; line 10 of the paper would
     add it to V.

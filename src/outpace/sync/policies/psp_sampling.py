@@ -17,6 +17,9 @@ from outpace.sync.policy import Apply, Policy, Scale, ShardView, WirePolicy
 class PspSampling(WirePolicy):
     """Answers iteration i while i < V' + s, where V' is the clock of β random other workers.
 
+        # sync: {kind: psp-sampling, sample: 3, staleness: 3}
+        outpace.sync.PspSampling(sample=3, staleness=3)
+
     Wang, Catterall and Mortier, Probabilistic Synchronous Parallel (2017): s = 0 is their pBSP, s >
     0 is their pSSP. An empty sample gives ASP, and a sample of all other workers gives SSP with a
     soft buffer. The sample is drawn once per pull and is the same for all servers. Workers in the

@@ -44,6 +44,9 @@ class Draw(StrEnum):
 class Pssp(WirePolicy):
     """SSP that holds a worker beyond the bound only with probability P.
 
+        # sync: {kind: pssp, staleness: 3, block_probability: 0.3}
+        outpace.sync.Pssp(staleness=3, block_probability=0.3)
+
     FluentPS, table III, with the constant P = c: 0 gives ASP, 1 gives SSP. The regret bound equals
     the bound of SSP with s' = s + 1/c − 1 (theorem 1). A pull in the soft buffer is answered at the
     next clock (algorithm 1), even if its lead is still beyond the bound. Raises ValueError if the
@@ -80,6 +83,8 @@ class Pssp(WirePolicy):
 @dataclass(frozen=True, slots=True)
 class DynamicPssp(WirePolicy):
     """PSSP whose probability grows with the lead k = i − V: P = α / (1 + e^(s−k)).
+
+        outpace.sync.DynamicPssp(staleness=3)  # sync: {kind: dynamic-pssp, staleness: 3}
 
     FluentPS, table III. α: a constant in [0, 1], or the significance |g| / |w| of the
     puller's last gradient on this shard, at most 1.

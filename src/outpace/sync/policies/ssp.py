@@ -15,6 +15,8 @@ from outpace.sync.policy import Apply, Buffer, Scale, ShardView, WirePolicy, bou
 class Ssp(WirePolicy):
     """Answers iteration i while i < V + s (FluentPS, table III).
 
+        outpace.sync.Ssp(staleness=3)  # sync: {kind: ssp, staleness: 3}
+
     A pull beyond the bound is released at clock i+1 (lazy) or as soon as the bound allows, max(V+1,
     i−s+1) (soft). With s = 0 the condition is the same as for BSP. Raises ValueError if the
     staleness is negative.
