@@ -8,7 +8,7 @@ timing matters. The receiver of a block owns it.
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, TypeAlias
 
 import msgspec
@@ -130,6 +130,20 @@ class StepSettings(msgspec.Struct, forbid_unknown_fields=True):
     groups: list[dict[str, Any]]  # the settings (such as lr) of each parameter group
     # Numbers of the parameters without a gradient, which the step does not change.
     unused: list[Annotated[int, msgspec.Meta(ge=0, lt=2**31)]] = []
+
+
+def differences(settings: Sequence[Mapping[str, Any]], others: Sequence[Mapping[str, Any]]) -> str:
+    """Return how the settings of two optimizers' parameter groups differ; empty if they do not."""
+    several = len(settings) > 1
+    found = [
+        f"{key}{f' of parameter group {number}' * several} {group.get(key)} and {theirs.get(key)}"
+        for number, (group, theirs) in enumerate(zip(settings, others, strict=False))
+        for key in {**group, **theirs}
+        if repr(group.get(key)) != repr(theirs.get(key))
+    ]
+    if len(settings) != len(others):
+        found.append(f"{len(settings)} and {len(others)} parameter groups")
+    return "; ".join(found)
 
 
 def value_of(block: Block) -> Value:

@@ -82,8 +82,10 @@ class Servers(Exchange[ServerSaving]):
 
     def _new_shard(self, server: int, initial: Block) -> Shard:
         run, block = self._run, self._new_block(server, initial)
-        policy, updated = self.control.policy(server), run.on_update if server == 0 else None
-        return Shard(server, block, self._experiment.workers, policy, run.recorder, updated)
+        policy, workers = self.control.policy(server), self._experiment.workers
+        # All servers get the same settings of the workers' optimizers: one of them warns.
+        updated, warn = (run.on_update, run.warn) if server == 0 else (None, None)
+        return Shard(server, block, workers, policy, run.recorder, updated, warn)
 
     @property
     def _all_shards(self) -> list[Shard]:

@@ -67,6 +67,7 @@ class Shard:
 
     Args:
         updated: called with each new version of the parameters.
+        warn: called once if a sum has gradients of optimizers with different settings.
 
     Attributes:
         next_deadline: Time at which to call `on_time` unless a message arrives first; None: never.
@@ -80,12 +81,13 @@ class Shard:
         policy: Policy,
         observer: ShardObserver,
         updated: Callable[[int], None] | None = None,
+        warn: Callable[[str], None] | None = None,
     ) -> None:
         self.index = index
         self._follow(policy)
         self._observer = observer
         self._view = View(index, workers)
-        self._updates = Updates(self._view, block, policy, observer, updated)
+        self._updates = Updates(self._view, block, policy, observer, updated, warn)
         self._queue = PullQueue()
         self._handlers: dict[type, Callable[[Any, Time], list[Reply]]] = {
             Push: self._on_push,

@@ -81,6 +81,13 @@ def test_a_setting_that_differs_between_workers_is_named(tmp_path, recwarn):
     assert re.match(words, warning)
     with pytest.raises(ConfigError, match=words):
         trained(simulate, "rates", tmp_path / "v", SSGD, compute=LAW)
+    # A server takes a step along a sum with one worker's settings, and says so; `asp` has no sums.
+    words = (
+        "different settings (nesterov False and True) in iteration 0, and the step along the sum"
+    )
+    for kind, expected in ("bsp", 1), ("asp", 0):
+        result = trained(simulate, "rates", tmp_path / kind, {"kind": kind}, compute=LAW)
+        assert sum(words in each for each in result.summary["warnings"]) == expected
 
 
 def test_a_frozen_parameter_that_is_trained_later_ends_the_run(tmp_path):

@@ -18,6 +18,7 @@ from typing import Any, Final
 
 import torch
 
+from outpace.blocks.block import differences
 from outpace.engine.scripts.fingerprints import Fingerprints
 from outpace.engine.scripts.trailer import Settings
 from outpace.sync.messages import worker_name
@@ -132,19 +133,12 @@ def differing_settings(
     one: int, settings: Settings, other: int, others: Settings, iteration: int
 ) -> str:
     """Return the warning about two workers whose optimizers have different settings."""
-    several = len(settings) > 1
-    found = [
-        f"{key}{f' of parameter group {number}' * several} {group.get(key)} and {theirs.get(key)}"
-        for number, (group, theirs) in enumerate(zip(settings, others, strict=False))
-        for key in {**group, **theirs}
-        if repr(group.get(key)) != repr(theirs.get(key))
-    ]
-    if len(settings) != len(others):
-        found.append(f"{len(settings)} and {len(others)} parameter groups")
+    found = differences(settings, others)
     return (
         f"the optimizers of {worker_name(one)} and {worker_name(other)} have different settings in "
-        f"iteration {iteration} ({'; '.join(found)}), so their parameters differ from now on: "
-        "give the schedulers of all workers the same values, or use a strategy with servers"
+        f"iteration {iteration} ({found}), so their parameters differ from now on: "
+        "give the schedulers of all workers the same values, or use a strategy that applies each "
+        "gradient on arrival, such as sync.kind=asp"
     )
 
 

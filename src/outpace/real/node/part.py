@@ -115,6 +115,7 @@ class ServerPart:
             self._followed.policy,
             self._process.recorder,
             self.versions.reached,
+            self._process.warn,
             times=self._times,
             members_changed=self._answer_waiting,
         )

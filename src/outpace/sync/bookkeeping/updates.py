@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from operator import itemgetter
 
-from outpace.blocks.block import StepSettings, Value
+from outpace.blocks.block import StepSettings, Value, differences
 from outpace.blocks.sums import PartialSum, norm_of
 from outpace.errors import DivergenceError
 from outpace.support.units import Time
 from outpace.sync.bookkeeping.view import View
 from outpace.sync.checkpoint.state import PendingIteration, ShardState
-from outpace.sync.messages import Close, Push
+from outpace.sync.messages import Close, Push, worker_name
 from outpace.sync.observer import Outcome, ShardObserver
 from outpace.sync.parameter_block import ParameterBlock
 from outpace.sync.policy import Apply, Policy, Scale
@@ -45,6 +46,7 @@ class Updates:
         policy: Policy,
         observer: ShardObserver,
         updated: Callable[[int], None] | None,
+        warn: Callable[[str], None] | None,
     ) -> None:
         self.version, self.pushes, self.furthest, self.mixed = 0, 0, 0.0, -1
         self.block = block
@@ -54,6 +56,7 @@ class Updates:
         # closed iteration -> workers whose gradients count
         self._counting: dict[int, frozenset[int]] = {}
         self._norm: tuple[int, float] = (-1, 0.0)  # version, norm of the parameters
+        self._warn = warn  # None once it has been called
         self._set(policy)
 
     def _set(self, policy: Policy) -> None:
@@ -125,6 +128,13 @@ class Updates:
             count = 1
         elif iteration <= self.mixed:
             count, divisor = 1, self._view.workers
+        if self._warn is not None and (found := total.difference()):
+            self._warn(
+                f"{found} in iteration {iteration}, and the step along the sum of their gradients "
+                "uses the first one's: give the schedulers of all workers the same values, or use "
+                "a strategy that applies each gradient on arrival, such as sync.kind=asp"
+            )
+            self._warn = None
         settings = total.settings()
         self._step(gradients.total(), divisor, settings, cause, iteration, factor, count)
 
@@ -261,10 +271,31 @@ class _IterationSum:
     scale: Scale
     pushes: list[tuple[Push, Time]] = field(default_factory=list)
 
+    def _sent(self) -> list[tuple[int, StepSettings]]:
+        """Return the workers that sent settings, in order, and the settings."""
+        sent = {push.worker: push.settings for push, _ in self.pushes if push.settings is not None}
+        return sorted(sent.items(), key=itemgetter(0))
+
+    def difference(self) -> str:
+        """Return the first two workers with different settings, as text; empty if there are none.
+
+        A step along a sum has one learning rate, so other workers' schedules would be ignored
+        without a word.
+        """
+        sent = self._sent()
+        for worker, settings in sent[1:]:
+            first, firsts = sent[0]
+            if settings.groups != firsts.groups:
+                return (
+                    f"the optimizers of {worker_name(first)} and {worker_name(worker)} have "
+                    f"different settings ({differences(firsts.groups, settings.groups)})"
+                )
+        return ""
+
     def settings(self) -> StepSettings | None:
         """Return the settings of the lowest-numbered worker, and the parameters that none used."""
-        sent = {push.worker: push.settings for push, _ in self.pushes if push.settings is not None}
+        sent = self._sent()
         if not sent:
             return None
-        unused = set.intersection(*(set(settings.unused) for settings in sent.values()))
-        return StepSettings(sent[min(sent)].groups, sorted(unused))
+        unused = set.intersection(*(set(settings.unused) for _, settings in sent))
+        return StepSettings(sent[0][1].groups, sorted(unused))
