@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from operator import itemgetter
 
@@ -128,14 +128,15 @@ class Updates:
             count = 1
         elif iteration <= self.mixed:
             count, divisor = 1, self._view.workers
-        if self._warn is not None and (found := total.difference()):
+        sent = total.sent()
+        if self._warn is not None and (found := _difference(sent)):
             self._warn(
                 f"{found} in iteration {iteration}, and the step along the sum of their gradients "
                 "uses the first one's: give the schedulers of all workers the same values, or use "
                 "a strategy that applies each gradient on arrival, such as sync.kind=asp"
             )
             self._warn = None
-        settings = total.settings()
+        settings = _of_sum(sent)
         self._step(gradients.total(), divisor, settings, cause, iteration, factor, count)
 
     def dismiss(self, push: Push, arrived: Time, now: Time, outcome: Outcome) -> None:
@@ -271,31 +272,31 @@ class _IterationSum:
     scale: Scale
     pushes: list[tuple[Push, Time]] = field(default_factory=list)
 
-    def _sent(self) -> list[tuple[int, StepSettings]]:
+    def sent(self) -> list[tuple[int, StepSettings]]:
         """Return the workers that sent settings, in order, and the settings."""
         sent = {push.worker: push.settings for push, _ in self.pushes if push.settings is not None}
         return sorted(sent.items(), key=itemgetter(0))
 
-    def difference(self) -> str:
-        """Return the first two workers with different settings, as text; empty if there are none.
 
-        A step along a sum has one learning rate, so other workers' schedules would be ignored
-        without a word.
-        """
-        sent = self._sent()
-        for worker, settings in sent[1:]:
-            first, firsts = sent[0]
-            if settings.groups != firsts.groups:
-                return (
-                    f"the optimizers of {worker_name(first)} and {worker_name(worker)} have "
-                    f"different settings ({differences(firsts.groups, settings.groups)})"
-                )
-        return ""
+def _difference(sent: Sequence[tuple[int, StepSettings]]) -> str:
+    """Return the first two workers with different settings, as text; empty if there are none.
 
-    def settings(self) -> StepSettings | None:
-        """Return the settings of the lowest-numbered worker, and the parameters that none used."""
-        sent = self._sent()
-        if not sent:
-            return None
-        unused = set.intersection(*(set(settings.unused) for _, settings in sent))
-        return StepSettings(sent[0][1].groups, sorted(unused))
+    A step along a sum has one learning rate, so the schedules of other workers would be ignored
+    without a word.
+    """
+    for worker, settings in sent[1:]:
+        first, firsts = sent[0]
+        if settings.groups != firsts.groups:
+            return (
+                f"the optimizers of {worker_name(first)} and {worker_name(worker)} have "
+                f"different settings ({differences(firsts.groups, settings.groups)})"
+            )
+    return ""
+
+
+def _of_sum(sent: Sequence[tuple[int, StepSettings]]) -> StepSettings | None:
+    """Return the settings of the lowest-numbered worker, and the parameters that none used."""
+    if not sent:
+        return None
+    unused = set.intersection(*(set(settings.unused) for _, settings in sent))
+    return StepSettings(sent[0][1].groups, sorted(unused))
