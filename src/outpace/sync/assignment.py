@@ -247,7 +247,10 @@ def has_servers(sync: object, folder: Path | None = None) -> bool:
 
 
 def traits_of(sync: Sync) -> Policy:
-    """Return the policy without checks of its answers. Raises ConfigError if it has no servers."""
+    """Return the policy itself, for questions about its traits.
+
+    Raises ConfigError if the strategy has no servers.
+    """
     strategy = strategy_of(sync)
     if isinstance(strategy, PeerStrategy):
         raise ConfigError(f"sync: {without_servers(strategy)}")

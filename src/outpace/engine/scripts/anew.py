@@ -54,7 +54,7 @@ def _is_named(attribute: str) -> bool:
 
 
 def begin_anew(workers: Collection[int], parameters: str) -> str:
-    """Return text: these workers' scripts begin again, with these `parameters`."""
+    """Return a text that the scripts of these workers begin again, and with which parameters."""
     numbers = sorted(workers)
     shown = numbers if len(numbers) <= _MOST_NAMED else numbers[:3]
     names = ", ".join(map(worker_name, shown))

@@ -137,7 +137,7 @@ class Pool:
         self._waiting[order.key] = order
 
     def stop(self, key: Hashable, reason: str) -> None:
-        """End a run at its next evaluation or sooner; `wait` returns it as `Ended`, `stopped`.
+        """End a run at its next evaluation or sooner; `wait` then returns an `Ended` for it.
 
         Nothing happens if the run has ended already.
         """

@@ -371,7 +371,11 @@ class BackendWork(CollectiveWork):
         return True
 
     def _settle(self) -> None:
-        """Evaluate the check of the call, or later if a rooted collective ends before the check."""
+        """Wait for the check of this call, and raise its error if the workers' calls differ.
+
+        A rooted collective may end in this worker before the others have joined. Then the check is
+        left to the next call.
+        """
         check, self._check = self._check, None
         if check is None:
             return

@@ -59,7 +59,7 @@ class FollowingWorker(AveragingWorker):
 
     @property
     def results(self) -> int:
-        """The number of steps; before each one the script's gradients are all-reduced."""
+        """The number of steps of the common model, each along an average of gradients."""
         return self.version
 
     async def probe(self, budget: Time) -> None:

@@ -214,7 +214,7 @@ class Server(Member):
         push.gradient = push.settings = None
 
     def _is_taken(self, peer: str, received: WireMessage) -> bool:
-        """Handle a message that is not for the shard; False if it must not be sent now."""
+        """Handle a message that is not for the shard; False if the peer may not send it now."""
         if isinstance(received, Fetch):
             return self._part.fetch(peer, received.what)
         if isinstance(received, OptimizerState):

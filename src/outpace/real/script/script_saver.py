@@ -246,7 +246,7 @@ class ScriptSaver(Saver):
         self._send(ScriptState(data, iteration))
 
     def end(self) -> None:
-        """Send the state that is being prepared, because the script leaves the training."""
+        """Finish the state that is being prepared, if there is one, and prepare no other."""
         self._due = None
         self._forward.forget()
         self._thread.settle()

@@ -289,7 +289,12 @@ class Failures(Life):
         self.kernel.call_at(ready, self._start_again, kept)
 
     def _note_lost_time(self, failed: Time, lost: Sequence[int]) -> None:
-        """Count the time that the workers have lost. failed: lost now; lost: lost before."""
+        """Count the time that the workers have lost.
+
+        Args:
+            failed: time of the present failure.
+            lost: the workers that were lost with it; other workers may have been lost before.
+        """
         now, table = self.kernel.now, self._members.table
         workers = sum(worker.phase is not Phase.GONE for worker in table.workers)
         before = [name for name, n in self._numbers.items() if n not in lost]

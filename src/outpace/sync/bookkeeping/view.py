@@ -251,7 +251,7 @@ class View:
                 self.slowest += 1
 
     def advance(self) -> list[int]:
-        """Begin the next iteration; return the paused workers that it leaves out."""
+        """Begin the next iteration; return the paused workers whose pushes it does not wait for."""
         self.reached -= self._at[self.clock]
         if self._closed:
             self._closed.pop(self.clock, None)
