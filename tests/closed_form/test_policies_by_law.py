@@ -14,7 +14,7 @@ from outpace.experiment.running import simulate
 from outpace.support.randomness import RandomStream
 from outpace.sync import Coin, DynamicPssp, Pssp
 from outpace.sync.messages import Pull
-from outpace.sync.policies.coins import sample_of
+from outpace.sync.policies.coins import coin_of, sample_of
 from outpace.sync.shard import View
 
 WORKERS, SERVERS, ITERATIONS = 5, 2, 25
@@ -137,6 +137,13 @@ def test_each_set_of_other_workers_is_sampled_equally_often(puller, size):
     sets = [frozenset(each) for each in itertools.combinations(others, size)]
     assert set(seen) <= set(sets)
     assert stats.chisquare([seen[each] for each in sets]).pvalue > CHANCE
+
+
+def test_coins_are_the_published_numbers_of_splitmix64():
+    """The generator's first three numbers from the state 1234567, of which a coin has 53 bits."""
+    published = [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    coins = [coin_of(Pull(0, 0, coin=1234567 * 2.0**-53), server) for server in range(3)]
+    assert coins == [(number >> 11) * 2.0**-53 for number in published]
 
 
 # -- partial push, by hand ----------------------------------------------------------------------
