@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from benchmarks.recorded import origin
+from benchmarks.recorded import origin, write_json
 from benchmarks.rows import Row, markdown
 
 from benchmarks import recorded
@@ -78,8 +78,7 @@ class Benchmark:
                 if options.record:
                     self._record({part: found[part]})
                 if options.json is not None:  # after each part: a later one may fail
-                    kept = {**_origin(), **self.about(), "parts": found}
-                    options.json.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
+                    write_json(options.json, {**_origin(), **self.about(), "parts": found})
         except (OutpaceError, OSError, RuntimeError) as error:
             print(f"error: {error}", file=sys.stderr)
             return 1
@@ -89,7 +88,7 @@ class Benchmark:
         """Save the measured parts together with the parts that were measured earlier."""
         kept = json.loads(self.results.read_text("utf-8")) if self.results.exists() else {}
         kept |= {part: {**rows, **origin()} for part, rows in found.items()}
-        self.results.write_text(json.dumps(kept, indent=1) + "\n", "utf-8")
+        write_json(self.results, kept)
         recorded.write_tables(self.command, self.tables(kept))
 
     @property

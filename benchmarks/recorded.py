@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 from datetime import date
 from pathlib import Path
 from typing import Final
+
+from outpace.support.replacing import replace_file
 
 HERE: Final = Path(__file__).parent
 README: Final = HERE / "README.md"
@@ -31,6 +34,13 @@ def git(*words: str) -> str:
     if ended.returncode:
         raise SystemExit(f"--record needs the commit of this code: {ended.stderr.strip()}")
     return ended.stdout.strip()
+
+
+def write_json(path: Path, data: object) -> None:
+    """Write the data into a file, which is whole at any time; make its folder."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    text = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
+    replace_file(path, lambda part: part.write_text(text, "utf-8"))
 
 
 def with_tables(text: str, command: str, tables: str) -> str:

@@ -16,7 +16,6 @@ Exit code 1 if a goal is missed.
 from __future__ import annotations
 
 import argparse
-import json
 import signal
 import sys
 from collections.abc import Iterator, Sequence
@@ -31,12 +30,11 @@ from benchmarks.fidelity import judging, setups, showing
 from benchmarks.fidelity.hosts import launcher
 from benchmarks.fidelity.measuring import Plan, RunReal, measure
 from benchmarks.fidelity.outcome import Outcome
-from benchmarks.fidelity.setups import Plain, Setup
+from benchmarks.fidelity.setups import Setup
 
 import outpace
 from benchmarks import recorded
 from outpace.errors import ConfigError, OutpaceError
-from outpace.experiment.results import Result
 from outpace.record.folder import free_folder
 
 RUNS = Path("runs/fidelity")
@@ -105,13 +103,12 @@ def _outcomes(
         earlier = options.real and options.real / place.name
         plan = Plan(seeds, 2 if options.quick else DRAWS, place, earlier)
         say = partial(print, f"{setup.part}, {setup.name}:", file=sys.stderr, flush=True)
-        if setup.hosts is None or earlier:
-            yield from measure(setup, names, plan, _run, say)
-            continue
         with ExitStack() as stack:
+            run: RunReal = outpace.run
             try:
-                hosts = stack.enter_context(launcher.hosts(setup.hosts.links))
-                run = _running_on(hosts, setup.hosts)
+                if setup.hosts is not None and not earlier:
+                    hosts = stack.enter_context(launcher.hosts(setup.hosts.links))
+                    run = _running_on(hosts, setup.hosts)
             except ConfigError as error:
                 say(f"left out: {error}")
                 continue
@@ -126,10 +123,6 @@ def _setups(options: argparse.Namespace) -> Iterator[Setup]:
         yield setups.computing(options.quick)
     if "c" in parts:
         yield setups.hosts(options.quick)
-
-
-def _run(experiment: Plain, out: Path) -> Result:
-    return outpace.run(experiment, out)
 
 
 def _running_on(hosts: launcher.Hosts, places: setups.Places) -> RunReal:
@@ -148,7 +141,6 @@ def _conclude(outcomes: Sequence[Outcome], *, record: bool = False) -> int:
         print(text)
         missed |= any(each.met is False for each in found)
         if record:
-            RESULTS.mkdir(exist_ok=True)
             name = _file_name(f"{of_setup[0].part}-{of_setup[0].setup}")
             _write(of_setup, RESULTS / f"{name}.json")
             (RESULTS / f"{name}.md").write_text(text, "utf-8")
@@ -163,8 +155,7 @@ def _by_setup(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
 
 
 def _write(outcomes: Sequence[Outcome], path: Path) -> None:
-    rows = [asdict(each) for each in outcomes]
-    path.write_text(json.dumps(rows, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    recorded.write_json(path, [asdict(each) for each in outcomes])
 
 
 def goals() -> str:

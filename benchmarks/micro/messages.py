@@ -131,7 +131,12 @@ def microseconds_per_message(
 
 def _peaks_in_megabytes(short: int, long: int) -> list[float]:
     """Return the peaks of a process after short and long runs, and after the report."""
-    code = f"from benchmarks.micro.messages import print_peaks; print_peaks({short}, {long})"
+    return printed_in_a_process(f"messages.print_peaks({short}, {long})")
+
+
+def printed_in_a_process(call: str) -> list[float]:
+    """Return the numbers that a call of `messages` or `scale` prints, in a new process."""
+    code = f"from benchmarks.micro import messages, scale; {call}"
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     return [float(word) for word in done.stdout.split()]
 

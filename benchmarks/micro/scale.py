@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import time
 from typing import Any
 
-from benchmarks.micro.messages import peak_megabytes
+from benchmarks.micro.messages import peak_megabytes, printed_in_a_process
 from benchmarks.rows import Row, row
 
 from outpace.experiment.running import simulate
@@ -15,8 +13,10 @@ from outpace.experiment.running import simulate
 
 def measure(quick: bool) -> list[Row]:
     workers, servers, iterations, training = (64, 8, 1, 8) if quick else (4096, 64, 3, 1024)
-    microseconds, megabytes = _in_a_process(f"timing({workers}, {servers}, {iterations})")
-    _, training_megabytes = _in_a_process(f"gradients({training})")
+    microseconds, megabytes = printed_in_a_process(
+        f"scale.timing({workers}, {servers}, {iterations})"
+    )
+    _, training_megabytes = printed_in_a_process(f"scale.gradients({training})")
     return [
         row(
             f"timing, {workers:,} workers, {servers} servers, {iterations} iteration(s), "
@@ -35,14 +35,6 @@ def measure(quick: bool) -> list[Row]:
     ]
 
 
-def _in_a_process(call: str) -> tuple[float, float]:
-    """Return microseconds per message and peak memory in MB, of a call in a new process."""
-    code = f"from benchmarks.micro import scale; scale.{call}"
-    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    microseconds, megabytes = (float(word) for word in done.stdout.split())
-    return microseconds, megabytes
-
-
 def timing(workers: int, servers: int, iterations: int) -> None:
     task = {"kind": "timing", "parameters": 1_000_000}
     _run(task, workers, servers, iterations, {"kind": "ssp", "staleness": 3})
@@ -55,6 +47,7 @@ def gradients(workers: int) -> None:
 def _run(
     task: dict[str, Any], workers: int, servers: int, iterations: int, sync: dict[str, Any]
 ) -> None:
+    """Simulate, and print microseconds per message and peak memory in MB."""
     started = time.perf_counter()
     summary = simulate(
         {

@@ -1,7 +1,7 @@
-"""A training script for the benchmarks: steps of a given length with precomputed gradients.
+"""Steps with precomputed gradients: a task, and a training script whose steps have a given length.
 
-Each rank writes the seconds of its steps to FOLDER/RANK.json. A step sleeps instead of computing,
-as if it left its core to others while a device computes.
+Each rank of the script writes the seconds of its steps to FOLDER/RANK.json. A step sleeps instead
+of computing, as if it left its core to others while a device computes.
 """
 
 from __future__ import annotations
@@ -40,8 +40,16 @@ class GivenModel(torch.nn.Module):
         self.weights = torch.nn.ParameterList(torch.zeros(size) for _ in range(tensors))
         self.given = torch.full((size,), 1e-6)
 
-    def forward(self) -> torch.Tensor:
+    def forward(self, *_: torch.Tensor) -> torch.Tensor:
         return torch.stack([GivenLoss.apply(each, self.given) for each in self.weights]).sum()
+
+
+def make_task(elements: int) -> Any:
+    """Return an `outpace.Task` whose model is one tensor."""
+    import outpace  # not in the ranks of plain DDP
+
+    samples = torch.zeros(8, 1), torch.zeros(8, 1)
+    return outpace.Task(GivenModel(elements, tensors=1), lambda loss, _: loss, samples)
 
 
 def step_s(model: torch.nn.Module, optimizer: Any, compute_s: float) -> float:

@@ -8,12 +8,12 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Final, Self
 
+from benchmarks.recorded import write_json
 from benchmarks.strategies.rates import Tried, Tuned
 from benchmarks.strategies.suite import HERE, Cell
 
 from outpace.experiment.advising.candidates import BSP, Candidate
 from outpace.support.estimates import NOTHING, Estimate, TimeTo, mean_time, ratio_of
-from outpace.support.replacing import replace_file
 
 FOLDER: Final = HERE / "results"
 
@@ -158,9 +158,7 @@ def save(outcome: Outcome, folder: Path = FOLDER) -> None:
         "settings": settings_of(cell),
         "strategies": [each.plain() for each in outcome.strategies],
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
-    replace_file(path_of(cell, folder), lambda path: path.write_text(text, "utf-8"))
+    write_json(path_of(cell, folder), data)
 
 
 def read(cell: Cell, folder: Path = FOLDER) -> Outcome | None:

@@ -16,6 +16,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from benchmarks.recorded import write_json
 from benchmarks.strategies import measuring
 from benchmarks.strategies.measuring import in_processes, longest_s
 from benchmarks.strategies.outcome import Outcome, path_of, plain_time, settings_of, time_of
@@ -23,7 +24,6 @@ from benchmarks.strategies.suite import HERE, Cell
 
 from outpace.errors import DivergenceError, RunError
 from outpace.support.estimates import Estimate, TimeTo, ratio_of
-from outpace.support.replacing import replace_file
 from outpace.support.yaml_files import merged, read_yaml, write_yaml
 
 GOAL: Final = 0.03
@@ -139,9 +139,7 @@ def keep(found: Regret, cell: Cell, origin: Mapping[str, str], folder: Path = FO
         "times": [plain_time(time) for time in found.times],
         "best_times": [plain_time(time) for time in found.best_times],
     }
-    folder.mkdir(parents=True, exist_ok=True)
-    text = json.dumps(data, indent=1, ensure_ascii=False) + "\n"
-    replace_file(path_of(cell, folder), lambda path: path.write_text(text, "utf-8"))
+    write_json(path_of(cell, folder), data)
 
 
 def kept(cells: Sequence[Cell], folder: Path = FOLDER) -> list[Regret]:

@@ -7,7 +7,7 @@ import json
 import pytest
 from benchmarks.explain.__main__ import BENCHMARK as EXPLAIN
 from benchmarks.fidelity.__main__ import main as fidelity
-from benchmarks.micro.__main__ import main as micro
+from benchmarks.micro.__main__ import BENCHMARK as MICRO
 from benchmarks.parts import Benchmark
 from benchmarks.rows import markdown, row
 from tests.support.paths import ROOT
@@ -24,7 +24,7 @@ def own_folder(tmp_path, monkeypatch):
     ("main", "words"),
     [
         pytest.param(EXPLAIN.main, [], id="explain"),
-        pytest.param(micro, ["kernel"], id="micro", marks=pytest.mark.slow),
+        pytest.param(MICRO.main, ["kernel"], id="micro", marks=pytest.mark.slow),
         pytest.param(fidelity, ["a", "--mb", "0.1"], id="fidelity", marks=pytest.mark.slow),
     ],
 )

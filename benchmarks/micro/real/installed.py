@@ -15,7 +15,7 @@ from typing import Any, Final
 import torch
 from benchmarks.rows import Row, host_seconds, in_turn, ratio, times_note
 
-_TASK: Final = Path(__file__).with_name("given_task.py")
+_TASK: Final = f"{Path(__file__).parents[1] / 'steps.py'}:make_task"
 _COPIES: Final = 20
 
 
@@ -94,9 +94,8 @@ def seconds_of_iteration(
     """
     with tempfile.TemporaryDirectory() as folder:
         config = Path(folder, "config.yaml")
-        task = {"kind": "python", "target": f"{_TASK}:make", "arguments": {"elements": elements}}
         settings = {
-            "task": task,
+            "task": {"kind": "python", "target": _TASK, "arguments": {"elements": elements}},
             "workers": workers,
             "servers": servers,
             "batch_size": 1,
