@@ -1,9 +1,9 @@
 """Run experiments of papers and print published together with measured results.
 
-The variants of an experiment are in its YAML file, and the module in the same folder judges their
-runs: its function `claims` gets the curves of all variants. A module with a function `run` runs its
-experiment itself. Folders of runs and reports go to runs/papers/NAME. If one of several experiments
-fails, the others are still run.
+The variants of an experiment are in its YAML file, as a list or as grids, and the module in the
+same folder judges their runs: its function `claims` gets the curves of all variants. A module with
+a function `run` runs its experiment itself. Folders of runs and reports go to runs/papers/NAME. If
+one of several experiments fails, the others are still run.
 
 With `--quick` the module's QUICK reduces an experiment: its verdicts then only say that the
 experiment works. `seeds: N` in a YAML file runs every variant on N seeds, and the judge gets the
@@ -26,11 +26,11 @@ from time import monotonic
 from benchmarks.papers import results
 from benchmarks.papers.claims import Claim, show, write
 from benchmarks.papers.curves import curves_of
-from benchmarks.papers.experiments import EXPERIMENTS, judge_of
+from benchmarks.papers.experiments import EXPERIMENTS, judge_of, variants_of
 from benchmarks.recorded import origin
 
 from outpace.errors import ConfigError, OutpaceError
-from outpace.experiment.comparison import seeds_from, variants_from
+from outpace.experiment.comparison import seeds_from
 from outpace.record.folder import free_folder
 from outpace.support.yaml_files import read_yaml, with_overrides
 
@@ -122,14 +122,13 @@ def _claims(name: str, overrides: Sequence[str], *, record: bool) -> Sequence[Cl
     path, paper = EXPERIMENTS[name], judge_of(name)
     data = with_overrides(read_yaml(path), overrides)
     made = origin() if record else {}
+    seeds = seeds_from(data, str(path))
     claims: Sequence[Claim]
     with free_folder(RUNS, name) as out:
         if hasattr(paper, "run"):
-            seeds = data.get("repeats", 1)
             claims = paper.run(data, out)
         else:
-            seeds = seeds_from(data, str(path))
-            variants = variants_from(data, str(path), path.parent)
+            variants = variants_of(name, data)
             curves = curves_of(variants, out, seeds=seeds)
             claims = paper.claims(curves, {each.name: each.experiment for each in variants})
         print(f"runs: {out}")

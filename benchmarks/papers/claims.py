@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, Literal
 
+from benchmarks.recorded import write_json
 from rich.console import Console
 from rich.table import Table
 
@@ -52,15 +52,6 @@ def show(claims: Sequence[Claim]) -> None:
     Console(width=170).print(table)
 
 
-def show_rows(title: str, rows: Mapping[str, Mapping[str, str]]) -> None:
-    """Print a table of rows by name; each has the same columns."""
-    columns = next(iter(rows.values()), {})
-    table = Table("", *columns, title=title)
-    for name, cells in rows.items():
-        table.add_row(name, *cells.values())
-    Console(width=170).print(table)
-
-
 def rows(name: str, claims: Sequence[Claim]) -> list[dict[str, str | None]]:
     """Return the claims of an experiment as plain data."""
     return [
@@ -79,4 +70,4 @@ def rows(name: str, claims: Sequence[Claim]) -> list[dict[str, str | None]]:
 def write(claims: Mapping[str, Sequence[Claim]], path: Path) -> None:
     """Write the claims of some experiments, by name, as one JSON list."""
     found = [row for name, of_paper in claims.items() for row in rows(name, of_paper)]
-    path.write_text(json.dumps(found, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    write_json(path, found)

@@ -5,18 +5,20 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from outpace.cli.base import progress_bars
-from outpace.config.experiment import Experiment
 from outpace.errors import RunError
 from outpace.experiment.compared import Variant
 from outpace.experiment.comparison import compare
+from outpace.record.folder import MESSAGES, TRACE
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +49,10 @@ class Curve:
         """
         return self._above(self.seconds, loss)
 
+    def seconds_to_error(self, error: float) -> float:
+        """Return the total time with a larger top-1 error; infinite if it was never that small."""
+        return replace(self, loss=[1 - share for share in self.accuracy]).seconds_above(error)
+
     def gradients_above(self, loss: float) -> float:
         """Return the gradients per worker during which the loss was larger; see `seconds_above`."""
         return self._above(self.gradients, loss)
@@ -62,9 +68,22 @@ class Curve:
             total += share * (b - a)
         return total
 
+    def trace(self, event: str, columns: Sequence[str]) -> pa.Table:
+        """Return these columns of the rows of the trace that have this event."""
+        assert self.folder is not None
+        table = pq.read_table(self.folder / TRACE, columns=["event", *columns])
+        return table.filter(pc.equal(pc.cast(table["event"], "string"), event))
+
+    def messages(self, kind: str) -> pa.Table:
+        """Return the messages of this kind, of a run with `network.log`."""
+        assert self.folder is not None
+        table = pq.read_table(self.folder / MESSAGES)
+        return table.filter(pc.field("kind") == kind)
+
 
 Curves = Mapping[str, Sequence[Curve]]  # by variant
-Experiments = Mapping[str, Experiment]  # by variant
+# By variant, as `Experiment`. A judge knows which kinds of laws and limits its YAML file has.
+Experiments = Mapping[str, Any]
 
 
 def read_curve(folder: Path, name: str | None = None) -> Curve:
@@ -100,6 +119,14 @@ def curves_of(variants: Sequence[Variant], out: Path, *, seeds: int = 1) -> dict
             read_curve(each, variant.name) for each in (numbered if seeds > 1 else [folder])
         ]
     return found
+
+
+def of_case(curves: Curves, case: str) -> Curves:
+    """Return the curves of one case of a grid, by strategy."""
+    prefix = f"{case} "
+    return {
+        name.removeprefix(prefix): runs for name, runs in curves.items() if name.startswith(prefix)
+    }
 
 
 def require_complete(runs: Sequence[Curve]) -> None:

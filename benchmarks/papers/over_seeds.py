@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, fields
+from typing import Any, Final, TypeVar
 
 from benchmarks.papers.claims import UNDECIDED, Verdict
-from benchmarks.papers.curves import Curve
+from rich.console import Console
+from rich.table import Table
 
 from outpace.support.estimates import mean_of
+
+# By which `Spread.below` decides, as the margin of a claim.
+INTERVAL: Final = "95 % interval of the paired difference"
+Run = TypeVar("Run")
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,8 +30,14 @@ class Spread:
     values: tuple[float, ...]
 
     @property
+    def is_finite(self) -> bool:
+        return all(map(math.isfinite, self.values))
+
+    @property
     def mean(self) -> float:
-        return math.fsum(self.values) / len(self.values)
+        # fsum raises ValueError if one seed has ∞ and another −∞; the sum is NaN.
+        total = math.fsum(self.values) if self.is_finite else sum(self.values)
+        return total / len(self.values)
 
     @property
     def error(self) -> float:
@@ -44,16 +56,21 @@ class Spread:
         """Return whether it is less than the other one, by the differences on the same seeds.
 
         True or False if the 95 % interval of the mean difference (Student's t) excludes 0,
-        UNDECIDED if not. One seed decides by the sign.
+        UNDECIDED if not. One seed decides by the sign; if a difference is infinite, all must be
+        below 0.
         """
         difference = self - other
-        if len(difference.values) == 1 or not math.isfinite(difference.mean):
+        if len(difference.values) == 1 or not difference.is_finite:
             return all(value < 0 for value in difference.values)
         if len(set(difference.values)) == 1:
             return difference.values[0] < 0
         if not mean_of(difference.values).excludes(0.0):
             return UNDECIDED
         return difference.mean < 0
+
+    def above(self, other: Spread | float) -> Verdict:
+        """Return whether it is more than the other one; see `below`."""
+        return (-self).below(-other)
 
     def _by_seed(self, other: Spread | float, apply: Callable[[float, float], float]) -> Spread:
         values = other.values if isinstance(other, Spread) else (other,) * len(self.values)
@@ -71,6 +88,15 @@ class Spread:
     def __truediv__(self, other: Spread | float) -> Spread:
         return self._by_seed(other, lambda a, b: a / b)
 
+    def __neg__(self) -> Spread:
+        return self * -1.0
+
+    def __rsub__(self, other: float) -> Spread:
+        return -self + other
+
+    def __rtruediv__(self, other: float) -> Spread:
+        return self._by_seed(other, lambda a, b: b / a)
+
     def __format__(self, how: str) -> str:
         missed = sum(not math.isfinite(value) for value in self.values)
         if missed:
@@ -80,9 +106,18 @@ class Spread:
         return mean if len(self.values) == 1 else f"{mean} ± {error}"
 
 
-def over_seeds(runs: Iterable[Curve], quantity: Callable[[Curve], float]) -> Spread:
-    """Return the quantity of each run of a variant."""
+def over_seeds(runs: Iterable[Run], quantity: Callable[[Run], float]) -> Spread:
+    """Return the quantity of each run of a variant, which are on different seeds."""
     return Spread(tuple(map(quantity, runs)))
+
+
+def show_spreads(title: str, rows: Mapping[str, Any]) -> None:
+    """Print a table of dataclasses of spreads, by name, with a column for each field."""
+    columns = [each.name for each in fields(next(iter(rows.values())))]
+    table = Table("", *columns, title=title)
+    for name, row in rows.items():
+        table.add_row(name, *(f"{getattr(row, column):.4g}" for column in columns))
+    Console(width=170).print(table)
 
 
 def all_of(verdicts: Iterable[Verdict]) -> Verdict:

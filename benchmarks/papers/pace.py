@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from benchmarks.papers.curves import Curve, require_complete
+from benchmarks.papers.curves import Curve, Curves, require_complete
 from benchmarks.papers.over_seeds import Spread, over_seeds
 
 
@@ -44,6 +44,11 @@ def pace(runs: Sequence[Curve]) -> Pace:
     )
 
 
+def paces_of(curves: Curves) -> dict[str, Pace]:
+    """Return the pace of each variant. Raises RunError if a run failed."""
+    return {name: pace(runs) for name, runs in curves.items()}
+
+
 def _not_computing(run: Curve) -> float:
     spent = run.summary["seconds"]
     return float((spent["communicate"] + spent["wait"]) / _hundreds(run))
@@ -66,6 +71,11 @@ def percent_less(less: Spread, than: Spread) -> Spread:
 
 def listed(values: Iterable[float | Spread], digits: int = 1) -> str:
     return ", ".join(f"{value:.{digits}f}" for value in values)
+
+
+def accuracy_at_end(curve: Curve) -> float:
+    """Return the mean accuracy over the last tenth of the run."""
+    return accuracy_between(curve, 0.9 * curve.seconds[-1], curve.seconds[-1])
 
 
 def accuracy_between(curve: Curve, start_s: float, end_s: float) -> float:

@@ -34,10 +34,8 @@ PAPERS: Final = {  # by folder
 
 def record(name: str, claims: Sequence[Claim], seeds: int, run: dict[str, str]) -> None:
     """Write the result of an experiment. run: see `recorded.origin`."""
-    FOLDER.mkdir(exist_ok=True)
     data = {**run, "seeds": seeds, "claims": rows(name, claims)}
-    path = FOLDER / f"{name}.json"
-    path.write_text(json.dumps(data, indent=1, ensure_ascii=False) + "\n", "utf-8")
+    recorded.write_json(FOLDER / f"{name}.json", data)
 
 
 def is_current(name: str) -> bool:

@@ -12,11 +12,10 @@ import numpy as np
 import torch
 from benchmarks.papers.bdsgd.cut_offs.clusters import SPEEDS, Recorded, drifting
 from benchmarks.papers.bdsgd.cut_offs.measuring import FIT_SEED
-from benchmarks.papers.bdsgd.cut_offs.results import INTERVAL
-from benchmarks.papers.bdsgd.trainings import ALL, Curves, Plain, table, train, with_models
-from benchmarks.papers.claims import Claim, show_rows
+from benchmarks.papers.bdsgd.trainings import ALL, Curves, Plain, train, with_models
+from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve
-from benchmarks.papers.over_seeds import Spread, all_of, over_seeds
+from benchmarks.papers.over_seeds import INTERVAL, Spread, all_of, over_seeds, show_spreads
 
 from outpace.predict import models
 from outpace.predict.interface import Model, Wait
@@ -24,7 +23,7 @@ from outpace.predict.recorded import RunTimes, Seconds
 from outpace.predict.replay import replay
 from outpace.predict.rules.baselines import Fixed
 
-QUICK = ("repeats=2", "workers=8", "recorded=30")
+QUICK = ("seeds=2", "workers=8", "recorded=30")
 
 CHEN, BDSGD = "Chen", "deep Markov"
 # Per cent of time saved over waiting for all, and of gradients used beyond Chen's: section 4.2.
@@ -65,19 +64,19 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
             "optimizer": {"kind": "sgd", "lr": setting["lr"]},
             "stop": {"iterations": iterations},
         }
-        fit = table(_part(drifting(data["recorded"], FIT_SEED, SPEEDS[speed]), data["workers"]))
+        fit = _part(drifting(data["recorded"], FIT_SEED, SPEEDS[speed]), data["workers"]).times
         strategies = with_models(
             _with(data["strategies"], setting["every"]), [fit], out, speed, data["seed"]
         )
         repetitions, oracle, sorting = [], [], Sorting.fitted(fit, data["seed"])
-        for seed in range(data["seed"], data["seed"] + data["repeats"]):
-            times = table(_part(drifting(iterations, seed, SPEEDS[speed]), data["workers"]))
+        for seed in range(data["seed"], data["seed"] + data["seeds"]):
+            times = _part(drifting(iterations, seed, SPEEDS[speed]), data["workers"]).times
             place = out / f"{speed}s-seed-{seed}"
             repetitions.append(train({**experiment, "seed": seed}, strategies, times, place))
             oracle.append(oracle_saves(times.seconds, setting["overhead_s"]))
             sorting.predict(times)
-        rows = found(repetitions, iterations, setting["overhead_s"])
-        _show(f"{speed} s, {iterations} iterations", rows)
+        rows = found(repetitions, iterations * setting["overhead_s"])
+        show_spreads(f"{speed} s, {iterations} iterations", rows)
         judged += claims(speed, rows, Spread(tuple(oracle)))
         judged.append(sorting.claim(f"section 4.2, {speed} s"))
     return judged
@@ -131,7 +130,7 @@ def prediction_error(model: Model, times: RunTimes, samples: int = 100) -> float
     return 100 * float(np.mean(off))
 
 
-def oracle_saves(seconds: Seconds, overhead_s: float = 0.0) -> float:
+def oracle_saves(seconds: Seconds, overhead_s: float) -> float:
     """Return the per cent of time that the best cut-offs save; seconds: (T, N), all of them."""
     done = replay(Fixed(Wait()), seconds)
     ends_s = done.best_s.sum() + len(seconds) * overhead_s
@@ -152,56 +151,30 @@ def _with(strategies: Mapping[str, Plain], every: int) -> dict[str, Plain]:
     }
 
 
-def found(
-    repetitions: Sequence[Curves], iterations: int = 0, overhead_s: float = 0.0
-) -> dict[str, Found]:
+def found(repetitions: Sequence[Curves], overhead_s: float) -> dict[str, Found]:
     """Return the results by strategy, with the accuracy interpolated linearly.
 
     The fixed time is the paper's (caption of figure 5): half of the time that Chen's method takes.
-    overhead_s: seconds that are added to each iteration.
+    overhead_s: seconds that are added in the course of a run, whose evaluations are equally many
+    iterations apart.
     """
-    runs = {name: [curves[name] for curves in repetitions] for name in repetitions[0]}
-    times = {
-        name: [_seconds(run, iterations * overhead_s) for run in of_strategy]
-        for name, of_strategy in runs.items()
-    }
-    half = [0.5 * seconds[-1] for seconds in times[CHEN]]
-    return {
-        name: Found(
-            Spread(tuple(float(seconds[-1]) for seconds in times[name])),
-            Spread(
-                tuple(
-                    float(np.interp(at_s, seconds, run.accuracy))
-                    for at_s, seconds, run in zip(half, times[name], of_strategy, strict=True)
-                )
-            ),
-            over_seeds(of_strategy, _gradients),
-            over_seeds(of_strategy, lambda run: _gradients(run) / run.seconds[-1]),
+
+    def seconds(run: Curve) -> Seconds:
+        return np.asarray(run.seconds + np.linspace(0, overhead_s, len(run.seconds)))
+
+    def of_strategy(runs: Sequence[Curve]) -> Found:
+        at_half = [
+            float(np.interp(0.5 * seconds(curves[CHEN])[-1], seconds(run), run.accuracy))
+            for curves, run in zip(repetitions, runs, strict=True)
+        ]
+        return Found(
+            over_seeds(runs, lambda run: float(seconds(run)[-1])),
+            Spread(tuple(at_half)),
+            over_seeds(runs, lambda run: run.summary["gradients_applied"]),
+            over_seeds(runs, lambda run: run.summary["gradients_applied"] / run.seconds[-1]),
         )
-        for name, of_strategy in runs.items()
-    }
 
-
-def _seconds(run: Curve, more_s: float) -> Seconds:
-    """Return the times of the evaluations with more seconds in the course of the run.
-
-    Evaluations are equally many iterations apart.
-    """
-    return np.asarray(run.seconds + np.linspace(0, more_s, len(run.seconds)))
-
-
-def _gradients(run: Curve) -> float:
-    return float(run.summary["gradients_applied"])
-
-
-def faster(row: Found, than: Found) -> Spread:
-    """Return how many per cent less time `row` took."""
-    return (than.seconds - row.seconds) / than.seconds * 100
-
-
-def more_gradients(row: Found, than: Found) -> Spread:
-    """Return how many per cent more gradients `row` used."""
-    return (row.gradients / than.gradients - 1) * 100
+    return {name: of_strategy([curves[name] for curves in repetitions]) for name in repetitions[0]}
 
 
 def claims(speed: str, rows: Rows, oracle: Spread) -> list[Claim]:
@@ -212,7 +185,7 @@ def claims(speed: str, rows: Rows, oracle: Spread) -> list[Claim]:
     where = f"figure 5, {speed} s"
     mine, chen, everyone = rows[BDSGD], rows[CHEN], rows[ALL]
     published = SAVED[speed]
-    saved = {name: faster(rows[name], everyone) for name in published}
+    saved = {name: (1 - rows[name].seconds / everyone.seconds) * 100 for name in published}
     rates = ", ".join(f"{name} {row.gradients_per_s:.1f}" for name, row in rows.items())
     is_large = speed in MORE_GRADIENTS
     reached = {**published, BDSGD: min(published[BDSGD], oracle.mean)}
@@ -231,7 +204,7 @@ def claims(speed: str, rows: Rows, oracle: Spread) -> list[Claim]:
         )
     ]
     if is_large:
-        used = more_gradients(mine, chen)
+        used = (mine.gradients / chen.gradients - 1) * 100
         others = (chen, everyone)
         found += [
             Claim(
@@ -268,16 +241,3 @@ def claims(speed: str, rows: Rows, oracle: Spread) -> list[Claim]:
 
 def _within_a_factor(measured: Spread, published: float) -> bool:
     return published / FACTOR <= measured.mean <= FACTOR * published
-
-
-def _show(title: str, rows: Rows) -> None:
-    cells = {
-        name: {
-            "s": f"{row.seconds:.1f}",
-            "% less than for all": f"{faster(row, rows[ALL]):.1f}",
-            "accuracy at the fixed time": f"{row.accuracy:.4f}",
-            "gradients/s": f"{row.gradients_per_s:.1f}",
-        }
-        for name, row in rows.items()
-    }
-    show_rows(title, cells)

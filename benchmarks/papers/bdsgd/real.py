@@ -7,31 +7,20 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 import torch
-from benchmarks.papers.bdsgd.cut_offs.results import INTERVAL
-from benchmarks.papers.bdsgd.trainings import (
-    ALL,
-    Measured,
-    Plain,
-    measured,
-    show,
-    with_models,
-)
+from benchmarks.papers.bdsgd.trainings import ALL, Measured, Plain, measured, with_models
 from benchmarks.papers.bursts import WORKERS, drawn
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve, read_curve
-from benchmarks.papers.over_seeds import Spread
+from benchmarks.papers.over_seeds import INTERVAL, Spread, over_seeds, show_spreads
 
 from outpace import run as run_for_real
 from outpace.config.reading import experiment_from
 from outpace.predict.recorded import Seconds, write
-from outpace.record.folder import TRACE
 from outpace.record.run_times import read_source
 
 QUICK = (
-    "repeats=1",
+    "seeds=1",
     "recording.stop.iterations=25",
     "experiment.stop={virtual_time_s: 15}",
 )
@@ -51,7 +40,7 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
     write(times, out / "recorded.parquet")
     strategies = with_models(data["strategies"], [times], out, "recorded", first)
     repetitions = []
-    for seed in range(first + 1, first + 1 + data["repeats"]):
+    for seed in range(first + 1, first + 1 + data["seeds"]):
         place = out / f"seed-{seed}"
         path = _written(seed, out / f"seed-{seed}.parquet")
         seeded = {**experiment, "seed": seed}
@@ -60,7 +49,7 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
         }
         repetitions.append(curves)
     rows = measured(repetitions)
-    show("8 workers for real", rows)
+    show_spreads("8 workers for real", rows)
     return claims(rows, [np.concatenate([_late(c) for c in each.values()]) for each in repetitions])
 
 
@@ -79,12 +68,9 @@ def _written(seed: int, path: Path) -> Path:
 
 def _late(run: Curve) -> Seconds:
     """Return how long workers that were cut off continued computing, in seconds."""
-    assert run.folder is not None
-    rows = pq.read_table(run.folder / TRACE)
-    rows = rows.set_column(rows.column_names.index("event"), "event", rows["event"].cast("string"))
-    closed = rows.filter(pc.field("event") == "cut-off").to_pylist()
+    closed = run.trace("cut-off", ["iteration", "end_ns"]).to_pylist()
     ended = {row["iteration"]: row["end_ns"] for row in closed}
-    done = rows.filter(pc.field("event") == "iteration").to_pylist()
+    done = run.trace("iteration", ["iteration", "computed_ns"]).to_pylist()
     late = [row["computed_ns"] - ended.get(row["iteration"], np.inf) for row in done]
     return np.array([ns * 1e-9 for ns in late if ns > 0])
 
@@ -95,7 +81,7 @@ def claims(rows: Mapping[str, Measured], late: Sequence[Seconds]) -> list[Claim]
         Claim(
             "8 processes",
             "predicted cut-offs train faster by the clock than waiting for all",
-            f"{name}: {row.faster(rows[ALL]):.2f} times faster to the loss, "
+            f"{name}: {row.times_faster:.2f} times faster to the loss, "
             f"{row.seconds_to_accuracy:.1f} against "
             f"{rows[ALL].seconds_to_accuracy:.1f} s to the accuracy",
             row.seconds_to_loss.below(rows[ALL].seconds_to_loss),
@@ -104,19 +90,20 @@ def claims(rows: Mapping[str, Measured], late: Sequence[Seconds]) -> list[Claim]
         for name, row in rows.items()
         if name != ALL
     ]
-    median, most, longest = (
-        Spread(
-            tuple(1e3 * float(np.quantile(each, level)) if len(each) else np.nan for each in late)
+
+    def late_ms(level: float) -> Spread:
+        return over_seeds(
+            late, lambda each: 1e3 * float(np.quantile(each, level)) if len(each) else np.nan
         )
-        for level in (0.5, 0.99, 1.0)
-    )
+
+    most = late_ms(0.99)
     return [
         *found,
         Claim(
             "8 processes",
             "(ours) a worker that is cut off stops soon, asleep or not",
-            f"{sum(map(len, late))} times; median {median:.1f}, 99 % {most:.1f}, "
-            f"longest {longest:.1f} ms",
+            f"{sum(map(len, late))} times; median {late_ms(0.5):.1f}, 99 % {most:.1f}, "
+            f"longest {late_ms(1.0):.1f} ms",
             most.mean <= 1e3 * SOON_S,
             margin=f"99 % within {1e3 * SOON_S:.0f} ms",
         ),

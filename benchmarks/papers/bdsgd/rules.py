@@ -12,7 +12,7 @@ from benchmarks.papers.bdsgd.cut_offs.results import markdown
 from benchmarks.papers.claims import Claim
 
 QUICK = (
-    "repeats=1",
+    "seeds=1",
     "clusters=[i]",
     "rules=[all, fixed, elfving, last-5, rolling hedge]",
 )
@@ -22,10 +22,10 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
     """Measure and judge; print the tables of the README."""
     found = measure_rules(data)
     claims: list[Claim] = []
-    for (cluster, observation), rows in found.kept.items():
+    for (cluster, observation), rows in found.items():
         claims += goals(cluster, observation, rows)
         if observation == "censored":
-            claims += filled_in(cluster, rows, found.kept.get((cluster, "full"), {}))
+            claims += filled_in(cluster, rows, found.get((cluster, "full"), {}))
     for observation in data["observations"]:
-        print(f"\n{markdown(found.kept, observation)}\n")
+        print(f"\n{markdown(found, observation)}\n")
     return claims

@@ -10,21 +10,18 @@ from typing import Any, Final
 import torch
 from benchmarks.papers.bdsgd.cut_offs.clusters import Recorded, four_nodes, switching_nodes
 from benchmarks.papers.bdsgd.cut_offs.measuring import clusters
-from benchmarks.papers.bdsgd.cut_offs.results import INTERVAL
 from benchmarks.papers.bdsgd.trainings import (
     ALL,
     Measured,
     measured,
-    show,
-    table,
     train,
     with_models,
 )
 from benchmarks.papers.claims import Claim
-from benchmarks.papers.over_seeds import all_of
+from benchmarks.papers.over_seeds import INTERVAL, all_of, show_spreads
 
 QUICK = (
-    "repeats=1",
+    "seeds=1",
     "clusters=[i]",
     "settings.i.experiment.task={kind: digits-mlp}",
     "settings.i.experiment.stop={virtual_time_s: 15}",
@@ -47,14 +44,14 @@ def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
     for name in data["clusters"]:
         more = data["settings"][name]
         fitting = partial(with_models, out=out, name=name, seed=data["seed"])
-        strategies = fitting(data["strategies"], clusters(".")[name].fit())
+        strategies = fitting(data["strategies"], clusters()[name].fit())
         repetitions = []
-        for seed in range(data["seed"], data["seed"] + data["repeats"]):
-            times = table(TEST[name](more["recorded"], seed))
+        for seed in range(data["seed"], data["seed"] + data["seeds"]):
+            times = TEST[name](more["recorded"], seed).times
             experiment = {**data["experiment"], **more["experiment"], "seed": seed}
             repetitions.append(train(experiment, strategies, times, out / f"{name}-seed-{seed}"))
         rows = measured(repetitions)
-        show(f"Cluster {name}", rows)
+        show_spreads(f"Cluster {name}", rows)
         judged += claims(f"cluster {name}", rows)
     return judged
 

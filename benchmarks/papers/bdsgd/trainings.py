@@ -7,13 +7,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-from benchmarks.papers.bdsgd.cut_offs.clusters import Recorded
-from benchmarks.papers.claims import show_rows
 from benchmarks.papers.curves import Curve, curves_of
 from benchmarks.papers.over_seeds import Spread
-from benchmarks.papers.pace import accuracy_between
-from benchmarks.papers.psp.settings import seconds_to_error
+from benchmarks.papers.pace import accuracy_at_end, accuracy_between
 
 from outpace.experiment.comparison import variants_from
 from outpace.predict import models
@@ -22,10 +18,6 @@ from outpace.predict.recorded import RunTimes, write
 ALL: Final = "wait for all"  # the strategy that the others are compared with
 Plain = Mapping[str, Any]
 Curves = Mapping[str, Curve]  # of one repetition, by strategy
-
-
-def table(run: Recorded) -> RunTimes:
-    return RunTimes(run.seconds, np.zeros(run.seconds.shape, dtype=bool), run.node)
 
 
 def with_models(
@@ -78,62 +70,30 @@ class Measured:
     """Results of one strategy over the repetitions."""
 
     seconds_to_loss: Spread  # infinite if it was not reached
+    times_faster: Spread  # to the loss than waiting for all
     seconds_to_accuracy: Spread
-    final_accuracy: Spread  # mean over the last tenth of the time
-    final_loss: Spread  # likewise, on the test data
+    final_loss: Spread  # mean over the last tenth of the time, on the test data
     gradients_per_s: Spread
-    iterations: Spread  # mean over the workers if they have no common ones
-    count: Spread  # gradients per iteration
-
-    def faster(self, other: Measured) -> Spread:
-        """Return how many times faster this strategy reaches the loss."""
-        return other.seconds_to_loss / self.seconds_to_loss
 
 
 def measured(repetitions: Sequence[Curves]) -> dict[str, Measured]:
     """Return the results by strategy. Each repetition has a separate target."""
-    targets = {id(curves): Target.of(curves) for curves in repetitions}
-    found = {}
-    for name in repetitions[0]:
+    targets = [Target.of(curves) for curves in repetitions]
 
-        def each(quantity: Callable[[Curve, Target], float], name: str = name) -> Spread:
-            return Spread(
-                tuple(quantity(curves[name], targets[id(curves)]) for curves in repetitions)
-            )
+    def over(name: str, quantity: Callable[[Curve, Target], float]) -> Spread:
+        runs = [curves[name] for curves in repetitions]
+        return Spread(tuple(map(quantity, runs, targets)))
 
-        found[name] = Measured(
-            each(lambda run, goal: run.seconds_above(goal.loss)),
-            each(lambda run, goal: seconds_to_error(run, 1 - goal.accuracy)),
-            each(lambda run, _: _at_the_end(run)),
-            each(lambda run, _: _at_the_end(replace(run, accuracy=run.loss))),
-            each(lambda run, _: run.summary["gradients_applied"] / run.seconds[-1]),
-            each(lambda run, _: _iterations(run)),
-            each(lambda run, _: run.summary["gradients_applied"] / _iterations(run)),
+    def to_loss(name: str) -> Spread:
+        return over(name, lambda run, goal: run.seconds_above(goal.loss))
+
+    return {
+        name: Measured(
+            to_loss(name),
+            to_loss(ALL) / to_loss(name),
+            over(name, lambda run, goal: run.seconds_to_error(1 - goal.accuracy)),
+            over(name, lambda run, _: accuracy_at_end(replace(run, accuracy=run.loss))),
+            over(name, lambda run, _: run.summary["gradients_applied"] / run.seconds[-1]),
         )
-    return found
-
-
-def _at_the_end(run: Curve) -> float:
-    return accuracy_between(run, 0.9 * run.seconds[-1], run.seconds[-1])
-
-
-def _iterations(run: Curve) -> float:
-    closed = run.summary.get("cut_offs")
-    return closed["iterations"] if closed else run.summary["gradients_applied"] / run.workers
-
-
-def show(title: str, rows: Mapping[str, Measured]) -> None:
-    """Print the results of all strategies."""
-    cells = {
-        name: {
-            "s to the loss": f"{row.seconds_to_loss:.1f}",
-            "times faster": f"{row.faster(rows[ALL]):.2f}",
-            "s to the accuracy": f"{row.seconds_to_accuracy:.1f}",
-            "final accuracy": f"{row.final_accuracy:.4f}",
-            "gradients/s": f"{row.gradients_per_s:.1f}",
-            "iterations": f"{row.iterations:.1f}",
-            "gradients per iteration": f"{row.count:.1f}",
-        }
-        for name, row in rows.items()
+        for name in repetitions[0]
     }
-    show_rows(title, cells)

@@ -3,28 +3,23 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from itertools import pairwise
+from operator import attrgetter
+from typing import Final
 
 import numpy as np
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
-import torch
-from benchmarks.papers.claims import Claim, Verdict, show_rows
-from benchmarks.papers.curves import Curve, curves_of
+from benchmarks.papers.claims import Claim
+from benchmarks.papers.curves import Curve, Curves, Experiments, of_case
 from benchmarks.papers.hpsgd.scaling import HPSGD, LOCAL, SSGD
-from benchmarks.papers.over_seeds import Spread, all_of
-from benchmarks.papers.pace import accuracy_between
-from benchmarks.papers.psp.settings import seconds_to_error
+from benchmarks.papers.over_seeds import Spread, all_of, over_seeds
+from benchmarks.papers.pace import accuracy_at_end
 
-from outpace.experiment.comparison import variants_from
-from outpace.record.folder import TRACE
+QUICK = ("seeds=1",)
 
-QUICK = ("repeats=1", "cases=[even]")
-
-EVEN: Final = "even"
+TARGETS: Final = (0.4, 0.8)
+BOTH: Final = " and ".join(f"{target:.0%}" for target in TARGETS)
 ROUGHLY: Final = 0.2  # of computing times that are "roughly the same"
 IDENTICAL: Final = 0.02  # of accuracies that are "generally identical"
 
@@ -43,16 +38,17 @@ class Split:
     wait_s: float
 
     @classmethod
-    def of(cls, folder: Path, workers: int, seconds: float) -> Split:
+    def of(cls, run: Curve, accuracy: float) -> Split:
+        """Return the split of the time to this accuracy."""
+        seconds = run.seconds_to_error(1 - accuracy)
         if not math.isfinite(seconds):
             return cls(math.inf, math.inf, math.inf, math.inf)
-        table = pq.read_table(folder / TRACE, columns=["event", "worker", "end_ns", *_SPANS])
-        rows = table.filter(pc.equal(pc.cast(table["event"], "string"), "iteration"))
+        rows = run.trace("iteration", ["worker", "end_ns", *_SPANS])
         started, computed, held = (rows[name].to_numpy() / 1e9 for name in _SPANS)
         until = [np.minimum(times, seconds) for times in (started, computed, computed + held)]
-        compute, wait = (float(span.sum()) / workers for span in np.diff(until, axis=0))
+        compute, wait = (float(span.sum()) / run.workers for span in np.diff(until, axis=0))
         last = rows.group_by("worker").aggregate([("end_ns", "max")])["end_ns_max"].to_numpy() / 1e9
-        takes_part = float(np.minimum(last, seconds).sum()) / workers
+        takes_part = float(np.minimum(last, seconds).sum()) / run.workers
         return cls(seconds, compute, max(0.0, takes_part - compute - wait), wait)
 
 
@@ -61,166 +57,113 @@ _SPANS: Final = ("start_ns", "computed_ns", "held_ns")
 
 @dataclass(frozen=True, slots=True)
 class Found:
-    """Results of one strategy, by seed."""
+    """Results of one strategy over the seeds."""
 
-    splits: dict[str, list[Split]]  # by accuracy
-    final_accuracy: Spread  # the mean over the last tenth of the run
+    splits: Mapping[float, Sequence[Split]]  # by accuracy
+    final_accuracy: Spread
 
-    def seconds(self, target: str) -> Spread:
-        return Spread(tuple(split.seconds for split in self.splits[target]))
+    @classmethod
+    def of(cls, runs: Sequence[Curve]) -> Found:
+        splits = {target: [Split.of(run, target) for run in runs] for target in TARGETS}
+        return cls(splits, over_seeds(runs, accuracy_at_end))
 
-    def computing(self, target: str) -> Spread:
+    def seconds(self, target: float) -> Spread:
+        return over_seeds(self.splits[target], lambda split: split.seconds)
+
+    def computing(self, target: float) -> Spread:
         """Seconds of computing until the target; infinite if it was missed."""
-        return Spread(tuple(split.compute_s for split in self.splits[target]))
+        return over_seeds(self.splits[target], lambda split: split.compute_s)
 
-    def share(self, target: str, part: str) -> Spread:
-        return Spread(tuple(getattr(s, part) / s.seconds for s in self.splits[target]))
-
-
-Rows = Mapping[str, Found]  # by strategy
-
-
-def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
-    """Train, show and judge."""
-    torch.set_num_threads(1)
-    judged: list[Claim] = []
-    for case in data["cases"]:
-        repetitions = [
-            _train(data, case, seed, out / f"{case}-seed-{seed}")
-            for seed in range(data["seed"], data["seed"] + data["repeats"])
-        ]
-        rows = found(repetitions, data["targets"])
-        _show(case, rows)
-        judged += claims(case, rows)
-    return judged
+    def shares(self, target: float) -> str:
+        """Return compute / communicate / wait in per cent of the time."""
+        splits, seconds = self.splits[target], self.seconds(target)
+        if not math.isfinite(seconds.mean):
+            return "never"
+        if 0.0 in seconds.values:
+            return "at once"
+        parts = (attrgetter(part) for part in ("compute_s", "communicate_s", "wait_s"))
+        shares = (over_seeds(splits, part) / seconds for part in parts)
+        return " / ".join(f"{share.mean * 100:.0f}" for share in shares)
 
 
-def _train(data: Mapping[str, Any], case: str, seed: int, out: Path) -> dict[str, Curve]:
-    """Train with each strategy, in out/STRATEGY."""
-    compute = {"kind": "lognormal", "mean_s": data["step_s"], "cv": data["spread"]}
-    if case != EVEN:
-        compute["slow"] = data["slow"]
-    base = {
-        **data["experiment"],
-        "seed": seed,
-        "workers": data["workers"],
-        "compute": compute,
-        "variants": [{"name": name, "sync": sync} for name, sync in data["strategies"].items()],
-    }
-    found = curves_of(variants_from(base, out.name, Path(__file__).parent), out)
-    return {name: curve for name, (curve,) in found.items()}
-
-
-def found(repetitions: Sequence[Mapping[str, Curve]], targets: Sequence[float]) -> dict[str, Found]:
-    """Return the results by strategy."""
-    return {
-        name: _found([curves[name] for curves in repetitions], targets) for name in repetitions[0]
-    }
-
-
-def _found(runs: Sequence[Curve], targets: Sequence[float]) -> Found:
-    splits = {
-        f"{target:g}": [
-            Split.of(run.folder, run.workers, seconds_to_error(run, 1 - target))
-            for run in runs
-            if run.folder is not None
-        ]
-        for target in targets
-    }
-    ends = (accuracy_between(run, 0.9 * run.seconds[-1], run.seconds[-1]) for run in runs)
-    return Found(splits, Spread(tuple(ends)))
-
-
-def claims(case: str, rows: Rows) -> list[Claim]:
+def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge the published claims, and the same claims with a straggler."""
-    of_hpsgd, local, least = rows[HPSGD], rows[LOCAL], rows[SSGD]
-    targets = list(of_hpsgd.splits)
-    where = case if case == EVEN else f"{case} (not in the paper)"
-    apart = of_hpsgd.final_accuracy - least.final_accuracy
-    both = " and ".join(f"{float(target):.0%}" for target in targets)
-    found = [
+    even, slow = (
+        {name: Found.of(runs) for name, runs in of_case(curves, case).items()}
+        for case in ("even", "one slow")
+    )
+    return [
+        *_of_case("even", even),
+        *_computing(even),
+        *_of_case("one slow (not in the paper)", slow),
+    ]
+
+
+def _of_case(where: str, rows: Mapping[str, Found]) -> list[Claim]:
+    order = (HPSGD, LOCAL, SSGD)
+    hpsgd, ssgd = rows[HPSGD], rows[SSGD]
+    apart = hpsgd.final_accuracy - ssgd.final_accuracy
+    return [
         Claim(
             where,
-            f"HPSGD comes to {both} before Local SGD, and that before SSGD",
-            _seconds({name: rows[name].seconds for name in (HPSGD, LOCAL, SSGD)}, targets),
+            f"HPSGD comes to {BOTH} before Local SGD, and that before SSGD",
+            listed_seconds({name: map(rows[name].seconds, TARGETS) for name in order}),
             all_of(
-                one.seconds(target).below(other.seconds(target))
-                for one, other in ((of_hpsgd, local), (local, least))
-                for target in targets
+                rows[one].seconds(target).below(rows[other].seconds(target))
+                for one, other in pairwise(order)
+                for target in TARGETS
             ),
         ),
         Claim(
             where,
             "after as many iterations HPSGD is as accurate as SSGD",
-            f"{of_hpsgd.final_accuracy:.3f} against {least.final_accuracy:.3f}, {apart:+.3f} apart",
+            f"{hpsgd.final_accuracy:.3f} against {ssgd.final_accuracy:.3f}, {apart:+.3f} apart",
             apart.near(0.0, IDENTICAL),
             margin=f"within {IDENTICAL:g}",
         ),
         Claim(
             where,
             "HPSGD spends no time but computing",
-            f"until {float(targets[-1]):.0%}, computing / communicating / waiting: "
-            + "; ".join(f"{name} {_shares(row, targets[-1])} %" for name, row in rows.items()),
+            f"until {TARGETS[-1]:.0%}, computing / communicating / waiting: "
+            + "; ".join(f"{name} {row.shares(TARGETS[-1])} %" for name, row in rows.items()),
             all(
-                split.communicate_s + split.wait_s <= 0.02 * split.seconds
-                for split in of_hpsgd.splits[targets[-1]]
+                split.communicate_s + split.wait_s <= 0.02 * split.seconds < math.inf
+                for split in hpsgd.splits[TARGETS[-1]]
             ),
             margin="at most 2 % of the time",
         ),
     ]
-    if case != EVEN:
-        return found
-    computing = {name: rows[name].computing for name in (HPSGD, SSGD, LOCAL)}
-    ratios = [of_hpsgd.computing(target) / least.computing(target) for target in targets]
+
+
+def _computing(rows: Mapping[str, Found]) -> list[Claim]:
+    """Judge the time that is spent computing, without a straggler."""
+    spent = {name: [rows[name].computing(target) for target in TARGETS] for name in rows}
+    hpsgd, ssgd, local = (spent[name] for name in (HPSGD, SSGD, LOCAL))
+    ratios = [a / b for a, b in zip(hpsgd, ssgd, strict=True)]
     return [
-        *found,
         Claim(
             "figure 6 (a)",
-            f"computing to {both} takes HPSGD roughly as long as SSGD",
+            f"computing to {BOTH} takes HPSGD roughly as long as SSGD",
             f"{' and '.join(f'{ratio:.2f}' for ratio in ratios)} times as long: "
-            + _seconds({name: computing[name] for name in (HPSGD, SSGD)}, targets),
+            + listed_seconds({HPSGD: hpsgd, SSGD: ssgd}),
             all(ratio.near(1.0, ROUGHLY) for ratio in ratios),
             margin=f"within {ROUGHLY:.0%}",
         ),
         Claim(
             "figure 6 (a)",
-            f"computing to {both} takes Local SGD longer than SSGD and HPSGD",
-            _seconds(computing, targets),
-            _local_takes_longer(rows, targets),
+            f"computing to {BOTH} takes Local SGD longer than SSGD and HPSGD",
+            listed_seconds({HPSGD: hpsgd, SSGD: ssgd, LOCAL: local}),
+            all_of(
+                less.below(more)
+                for other in (ssgd, hpsgd)
+                for less, more in zip(other, local, strict=True)
+            ),
         ),
     ]
 
 
-def _local_takes_longer(rows: Rows, targets: Sequence[str]) -> Verdict:
-    return all_of(
-        rows[name].computing(target).below(rows[LOCAL].computing(target))
-        for name in (SSGD, HPSGD)
-        for target in targets
-    )
-
-
-def _seconds(rows: Mapping[str, Any], targets: Sequence[str]) -> str:
-    """Write seconds of strategies; each is a function of the target."""
+def listed_seconds(seconds: Mapping[str, Iterable[Spread]]) -> str:
+    """Write the seconds of strategies to both targets."""
     return "; ".join(
-        f"{name} {' and '.join(f'{of(target):.1f}' for target in targets)} s"
-        for name, of in rows.items()
+        f"{name} {' and '.join(f'{each:.1f}' for each in of)} s" for name, of in seconds.items()
     )
-
-
-def _shares(row: Found, target: str) -> str:
-    """Return compute / communicate / wait in per cent of the time."""
-    seconds = row.seconds(target)
-    if 0.0 in seconds.values or not math.isfinite(seconds.mean):
-        return "at once" if math.isfinite(seconds.mean) else "never"
-    parts = ("compute_s", "communicate_s", "wait_s")
-    return " / ".join(f"{row.share(target, part).mean * 100:.0f}" for part in parts)
-
-
-def _show(name: str, rows: Rows) -> None:
-    cells = {}
-    for strategy, row in rows.items():
-        cells[strategy] = {"at the end": f"{row.final_accuracy:.3f}"}
-        for target in row.splits:
-            cells[strategy][f"s to {target}"] = f"{row.seconds(target):.1f}"
-            cells[strategy][f"{target}: comp / comm / wait, %"] = _shares(row, target)
-    show_rows(name, cells)

@@ -2,274 +2,178 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
-from pathlib import Path
 from typing import Any, Final
 
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from benchmarks.papers.claims import Claim, Verdict
-from benchmarks.papers.curves import Curve, curves_of, require_complete
-from benchmarks.papers.over_seeds import Spread, all_of
-
-from outpace.experiment.comparison import variants_from
-from outpace.record.folder import TRACE
+from benchmarks.papers.curves import Curve, Curves, Experiments, of_case, require_complete
+from benchmarks.papers.over_seeds import Spread, all_of, over_seeds
+from benchmarks.papers.pace import listed
 
 SSGD, LOCAL, HPSGD, PSGD = "SSGD", "Local SGD", "HPSGD", "PSGD"
-QUICK = ("repeats=1", "steps=32")
+QUICK = ("seeds=1", "stop.iterations=32")
 
+WORKERS: Final = (4, 8, 12, 16)
 WITHIN: Final = 10  # per cent of SSGD's or Local SGD's pace
+APART: Final = 0.05  # of the cost model
 PUBLISHED: Final = {4: {SSGD: 133, LOCAL: 0}, 16: {SSGD: 250, LOCAL: 75}}  # per cent more
-
-
-@dataclass(frozen=True, slots=True)
-class Ring:
-    """An all-reduce in a ring. scale: factor by which it takes longer than on this network."""
-
-    latency_s: float
-    bandwidth_bytes_per_s: float
-    scale: float = 1.0
-
-    def seconds(self, workers: int, size_bytes: int) -> float:
-        """Return 2(N−1)·(L + m/(N·B)), as in Patarasu and Yuan (2009)."""
-        share_s = size_bytes / workers / self.bandwidth_bytes_per_s
-        return 2 * (workers - 1) * (self.latency_s + share_s) * self.scale
-
-    def costing(self, seconds: float, workers: int, size_bytes: int) -> Ring:
-        """Return a ring that is slower by the factor at which an all-reduce takes `seconds`."""
-        scale = self.scale * seconds / self.seconds(workers, size_bytes)
-        return Ring(self.latency_s, self.bandwidth_bytes_per_s, scale)
-
-    def network(self) -> dict[str, float]:
-        return {
-            "latency_s": self.latency_s * self.scale,
-            "bandwidth_bytes_per_s": self.bandwidth_bytes_per_s / self.scale,
-        }
-
-
-@dataclass(frozen=True, slots=True)
-class Steps:
-    """A step of the cost model (section 3.2), in units of a step without communication.
-
-    k: duration of a synchronization. every: steps of Local SGD between two averages, γ + 1.
-    """
-
-    k: float
-    every: int
-
-    def of(self, strategy: str) -> float:
-        """Return 1 + k for SSGD, 1 + k/(γ + 1) for Local SGD, 1 for strategies that never wait."""
-        return 1 + {SSGD: self.k, LOCAL: self.k / self.every}.get(strategy, 0.0)
-
-    @property
-    def in_a_round(self) -> float:
-        """Steps of HPSGD in the time of one round of Local SGD: γ + 1 + k."""
-        return self.every + self.k
-
-    @property
-    def synchronizations(self) -> float:
-        """Synchronizations of HPSGD in that time, if they follow without a gap: (γ + 1)/k + 1."""
-        return self.every / self.k + 1
-
-
-@dataclass(frozen=True, slots=True)
-class Found:
-    """Results of one strategy, by seed.
-
-    efficiency: steps per second, relative to a worker by itself. waiting: share of the time.
-    """
-
-    efficiency: Spread
-    waiting: Spread
-    mean_window: Spread | None = None  # steps in a synchronization
-
-    def percent_over(self, other: Found) -> Spread:
-        return (self.efficiency / other.efficiency - 1) * 100
+# Cases of a number of workers, and the strategy whose published ratio their cost explains.
+COSTS: Final = {
+    "4 workers": SSGD,
+    "cheap, 4 workers": LOCAL,
+    "16 workers": SSGD,
+    "dear, 16 workers": LOCAL,
+}
 
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """Results of all strategies with some number of workers; a synchronization takes k steps."""
+    """Results of all strategies with some number of workers, over the seeds.
+
+    Attributes:
+        k: duration of a synchronization in a ring, in steps.
+        every: steps of Local SGD between two averages, γ + 1 in the paper's cost model.
+        efficiency: steps per second, relative to a worker by itself; by strategy.
+        waiting: share of HPSGD's time.
+        window: steps in a synchronization of HPSGD.
+    """
 
     workers: int
     k: float
     every: int
-    found: Mapping[str, Found]
+    efficiency: Mapping[str, Spread]
+    waiting: Spread
+    window: Spread
+
+    @classmethod
+    def of(cls, case: str, curves: Curves, experiments: Experiments) -> Row:
+        """Measure whole rounds of Local SGD, without the last: it synchronizes the rest."""
+        runs, local = of_case(curves, case), experiments[f"{case} {LOCAL}"]
+        for of_strategy in runs.values():
+            require_complete(of_strategy)
+        every, step_s = local.sync.every, local.compute.mean_s
+        steps = local.stop.iterations - every
+        seconds = {name: over_seeds(some, partial(ended_s, steps)) for name, some in runs.items()}
+        return cls(
+            local.workers,
+            all_reduce_s(local) / step_s,
+            every,
+            {name: step_s * steps / each for name, each in seconds.items()},
+            over_seeds(runs[HPSGD], partial(waited_s, steps)) / seconds[HPSGD],
+            over_seeds(runs[HPSGD], lambda run: run.summary["mean_window"]),
+        )
 
     def percent_over(self, other: str) -> Spread:
         """Return by how many per cent HPSGD makes more steps per second than another strategy."""
-        return self.found[HPSGD].percent_over(self.found[other])
+        return (self.efficiency[HPSGD] / self.efficiency[other] - 1) * 100
+
+    def over(self, *others: str) -> str:
+        return " and ".join(f"{self.percent_over(name):.1f} % over {name}" for name in others)
+
+    @property
+    def reaches_both(self) -> bool:
+        """True if both published ratios are reached."""
+        said = PUBLISHED[self.workers]
+        return all(self.percent_over(than).near(said[than], WITHIN) for than in said)
 
     @property
     def in_order(self) -> Verdict:
         """True if SSGD < Local SGD < HPSGD <= PSGD in steps per second."""
-        ssgd, local, hpsgd, psgd = (
-            self.found[name].efficiency for name in (SSGD, LOCAL, HPSGD, PSGD)
-        )
+        ssgd, local, hpsgd, psgd = (self.efficiency[name] for name in (SSGD, LOCAL, HPSGD, PSGD))
         return all_of([ssgd.below(local), local.below(hpsgd), hpsgd.below(psgd * 1.005)])
 
+    def step(self, strategy: str) -> float:
+        """Return the cost model's step (section 3.2), in steps without communication.
+
+        1 + k for SSGD, 1 + k/(γ + 1) for Local SGD, 1 for strategies that never wait.
+        """
+        return 1 + {SSGD: self.k, LOCAL: self.k / self.every}.get(strategy, 0.0)
+
     @property
-    def model(self) -> Steps:
-        return Steps(self.k, self.every)
+    def in_a_round(self) -> tuple[float, float]:
+        """Steps of HPSGD in the time of one round of Local SGD: measured, and γ + 1 + k."""
+        model = self.every + self.k
+        return model * self.efficiency[HPSGD].mean, model
+
+    @property
+    def synchronizations(self) -> tuple[float, float]:
+        """Synchronizations of HPSGD in that time: measured, and (γ + 1)/k + 1 without gaps."""
+        return self.in_a_round[0] / self.window.mean, self.every / self.k + 1
 
 
-Rows = Mapping[str, Sequence[Row]]  # by model
+Rows = Sequence[Row]  # by the number of workers
 
 
-def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
-    """Run all, and judge."""
-    ring = Ring(**data["network"])
-    largest, fewest = next(iter(data["models"])), min(data["workers"])
-    k = ring.seconds(fewest, _bytes(data, largest)) / data["step_s"]
-    rows = {
-        model: [
-            _row(data, model, workers, ring, ring.seconds(fewest, _bytes(data, model)) / k, out)
-            for workers in data["workers"]
-        ]
-        for model in data["models"]
-    }
-    alone = []
-    for ratio in data["ratios"]:
-        workers, wanted_s = ratio["workers"], ratio["k"] * data["step_s"]
-        dear = ring.costing(wanted_s, workers, _bytes(data, largest))
-        place = out / f"k = {ratio['k']:g}"
-        alone.append(_row(data, largest, workers, dear, data["step_s"], place))
-    together = _together_rows(data, out / "together")
+def all_reduce_s(experiment: Any) -> float:
+    """Return 2(N−1)·(L + m/(N·B)), the time of a ring, as in Patarasu and Yuan (2009)."""
+    network, workers = experiment.network, experiment.workers
+    share_s = 4 * experiment.task.parameters / workers / network.bandwidth_bytes_per_s
+    return 2 * (workers - 1) * (network.latency_s + share_s)
+
+
+def ended_s(steps: int, run: Curve) -> float:
+    """Return the mean time at which a worker has made this many steps."""
+    made = run.trace("iteration", ["iteration", "end_ns"])
+    last = made.filter(pc.equal(made["iteration"], steps - 1))
+    return pc.mean(last["end_ns"]).as_py() / 1e9
+
+
+def waited_s(steps: int, run: Curve) -> float:
+    """Return the mean seconds that a worker waits in this many steps."""
+    made = run.trace("iteration", ["iteration", "held_ns"])
+    first = made.filter(pc.less(made["iteration"], steps))
+    return pc.sum(first["held_ns"]).as_py() / 1e9 / run.workers
+
+
+def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
+    """Judge scaling in one network, with other costs, and if the steps begin together."""
+
+    def row(case: str) -> Row:
+        return Row.of(case, curves, experiments)
+
+    rows = [row(f"{workers} workers") for workers in WORKERS]
+    together = [row(f"together, {workers} workers") for workers in WORKERS]
     return [
-        *claims(rows),
-        *explained(data["ratios"], alone),
-        *explained_together(together),
-        *cost_model(rows),
+        *_order(rows),
+        *_efficiencies(rows),
+        *(_explained(row(case), than) for case, than in COSTS.items()),
+        *_together(together),
+        _loss(together),
+        *_cost_model(rows),
     ]
 
 
-def _bytes(data: Mapping[str, Any], model: str) -> int:
-    return 4 * int(data["models"][model])
-
-
-def _together_rows(data: Mapping[str, Any], out: Path) -> list[Row]:
-    """Run the first model with workers that start every step together."""
-    model, step_s = next(iter(data["models"])), data["step_s"]
-    with_spread = {**data, "spread": data["together"]["spread"]}
-    ring = Ring(**data["together"]["network"])
+def _order(rows: Rows) -> list[Claim]:
     return [
-        _row(with_spread, model, workers, ring, step_s, out, start_together=True)
-        for workers in data["workers"]
+        Claim(
+            f"{row.workers} workers",
+            "steps per second: SSGD < Local SGD ≤ HPSGD ≤ PSGD",
+            f"k = {row.k:.2f}, HPSGD {row.over(SSGD, LOCAL)}",
+            row.in_order,
+        )
+        for row in rows
+        if row.workers in PUBLISHED
     ]
-
-
-def _row(
-    data: Mapping[str, Any],
-    model: str,
-    workers: int,
-    ring: Ring,
-    step_s: float,
-    out: Path,
-    *,
-    start_together: bool = False,
-) -> Row:
-    """Run each strategy with each seed, in out/MODEL-WORKERS/seed-SEED."""
-    experiment = {
-        "seed": data["seed"],
-        "task": {"kind": "timing", "parameters": data["models"][model]},
-        "workers": workers,
-        "compute": {"kind": "lognormal", "mean_s": step_s, "cv": data["spread"]},
-        "network": ring.network(),
-        "stop": {"iterations": data["steps"]},
-        "variants": [
-            {"name": SSGD, "sync": {"kind": "ssgd"}},
-            {"name": LOCAL, "sync": {"kind": "local-sgd", "every": data["every"]}},
-            {"name": HPSGD, "sync": {"kind": "hpsgd", "start_together": start_together}},
-            {"name": PSGD, "sync": {"kind": "psgd"}},
-        ],
-    }
-    place = out / f"{model}-{workers}"
-    variants = variants_from(experiment, place.name, Path(__file__).parent)
-    steps = data["steps"] - data["every"]
-    found = {}
-    for name, runs in curves_of(variants, place, seeds=data["repeats"]).items():
-        require_complete(runs)
-        measured = [_measured(run, step_s, steps) for run in runs]
-        efficiency, waiting, windows = zip(*measured, strict=True)
-        window = None if None in windows else Spread(windows)
-        found[name] = Found(Spread(efficiency), Spread(waiting), window)
-    return Row(workers, ring.seconds(workers, _bytes(data, model)) / step_s, data["every"], found)
-
-
-def _measured(run: Curve, step_s: float, steps: int) -> tuple[float, float, float | None]:
-    """Read efficiency, share of waiting and mean window of the first steps.
-
-    These are whole rounds of Local SGD without the last one, in which workers synchronize the rest.
-    """
-    assert run.folder is not None
-    table = pq.read_table(run.folder / TRACE, columns=["event", "iteration", "end_ns", "held_ns"])
-    is_step = pc.equal(pc.cast(table["event"], "string"), "iteration")
-    first = table.filter(pc.and_(is_step, pc.less(table["iteration"], steps)))
-    last = first.filter(pc.equal(first["iteration"], steps - 1))
-    ended_s = pc.mean(last["end_ns"]).as_py() / 1e9
-    held_s = pc.sum(first["held_ns"]).as_py() / 1e9 / len(last)
-    return step_s * steps / ended_s, held_s / ended_s, run.summary["mean_window"]
-
-
-def claims(rows: Rows) -> list[Claim]:
-    """Judge the published results for 4 and 16 workers, in one network."""
-    found = []
-    for workers in PUBLISHED:
-        of_all = {
-            model: one for model, some in rows.items() for one in some if one.workers == workers
-        }
-        if not of_all:
-            continue
-        gains = "; ".join(
-            f"{model} (k = {row.k:.2f}) {row.percent_over(SSGD):.1f} and "
-            f"{row.percent_over(LOCAL):.1f} %"
-            for model, row in of_all.items()
-        )
-        found.append(
-            Claim(
-                f"{workers} workers",
-                "steps per second: SSGD < Local SGD ≤ HPSGD ≤ PSGD",
-                f"HPSGD over SSGD and over Local SGD: {gains}",
-                all_of(row.in_order for row in of_all.values()),
-            )
-        )
-    return [*found, *_efficiencies(rows)]
 
 
 def _efficiencies(rows: Rows) -> list[Claim]:
     """Judge how efficiencies change from few workers to many."""
-    workers = ", ".join(str(row.workers) for row in next(iter(rows.values())))
-    words = []
-    for model, of_model in rows.items():
-        each = (
-            f"{name} {_listed(row.found[name].efficiency * 100 for row in of_model)}"
-            for name in (SSGD, LOCAL, HPSGD)
-        )
-        words.append(f"{model}: {'; '.join(each)}")
     return [
         Claim(
             "scaling efficiency",
             "falls with the workers, SSGD's most, and hardly for HPSGD",
-            f"per cent of so many workers by themselves, {workers}:\n" + "\n".join(words),
+            f"per cent of so many workers by themselves, {listed(WORKERS, 0)}: "
+            + "; ".join(f"{name} {_percent(rows, name)}" for name in (SSGD, LOCAL, HPSGD)),
             all_of(
                 [
-                    *(
-                        many.found[name].efficiency.below(few.found[name].efficiency)
-                        for of_model in rows.values()
-                        for few, many in pairwise(of_model)
-                        for name in (SSGD, LOCAL)
-                    ),
-                    *(
-                        _kept(of_model, SSGD).below(_kept(of_model, LOCAL))
-                        for of_model in rows.values()
-                    ),
-                    *(
-                        row.found[HPSGD].efficiency.mean > 0.95
-                        for some in rows.values()
-                        for row in some
-                    ),
+                    _falls(rows, SSGD),
+                    _falls(rows, LOCAL),
+                    _kept(rows, SSGD).below(_kept(rows, LOCAL)),
+                    *(row.efficiency[HPSGD].mean > 0.95 for row in rows),
                 ]
             ),
             margin="HPSGD above 95 %",
@@ -277,84 +181,62 @@ def _efficiencies(rows: Rows) -> list[Claim]:
         Claim(
             "4 to 16 workers",
             "HPSGD's lead over SSGD and over Local SGD grows with the workers",
-            "; ".join(
-                f"{model}: {_listed(row.percent_over(SSGD) for row in of_model)} % and "
-                f"{_listed(row.percent_over(LOCAL) for row in of_model)} %"
-                for model, of_model in rows.items()
+            " and ".join(
+                f"{listed(row.percent_over(name) for row in rows)} %" for name in (SSGD, LOCAL)
             ),
             all_of(
                 few.percent_over(name).below(many.percent_over(name))
-                for of_model in rows.values()
-                for few, many in pairwise(of_model)
+                for few, many in pairwise(rows)
                 for name in (SSGD, LOCAL)
             ),
         ),
     ]
 
 
-def explained(ratios: Sequence[Mapping[str, Any]], rows: Sequence[Row]) -> list[Claim]:
+def _explained(row: Row, than: str) -> Claim:
     """Judge both ratios of one number of workers at the cost that is chosen for one of them."""
-    found = []
-    for ratio, row in zip(ratios, rows, strict=True):
-        than, percent = ratio["than"], ratio["percent"]
-        (other,) = {SSGD, LOCAL} - {than}
-        said = PUBLISHED[row.workers][other]
-        found.append(
-            Claim(
-                f"{row.workers} workers, k = {row.k:.2f}, chosen for {than}",
-                f"HPSGD {percent} % over {than} and {said} % over {other}",
-                f"{row.percent_over(than):.1f} % over {than} and "
-                f"{row.percent_over(other):.1f} % over {other}",
-                row.percent_over(than).near(percent, WITHIN)
-                and row.percent_over(other).near(said, WITHIN),
-                margin=f"± {WITHIN} %, both",
-            )
-        )
-    return found
+    (other,) = {SSGD, LOCAL} - {than}
+    said = PUBLISHED[row.workers]
+    return Claim(
+        f"{row.workers} workers, k = {row.k:.2f}, chosen for {than}",
+        f"HPSGD {said[than]} % over {than} and {said[other]} % over {other}",
+        row.over(than, other),
+        row.reaches_both,
+        margin=f"± {WITHIN} %, both",
+    )
 
 
-def explained_together(rows: Sequence[Row]) -> list[Claim]:
+def _together(rows: Rows) -> list[Claim]:
     """Judge how much the common start of steps explains, with one cost and one spread for all."""
-    found = [
+    return [
         Claim(
             f"start together, {row.workers} workers, k = {row.k:.2f}",
             " and ".join(f"{percent} % over {than}" for than, percent in said.items()),
-            " and ".join(f"{row.percent_over(than):.1f} % over {than}" for than in said),
-            all(row.percent_over(than).near(percent, WITHIN) for than, percent in said.items()),
+            row.over(SSGD, LOCAL),
+            row.reaches_both,
             margin=f"± {WITHIN} %",
         )
         for row in rows
         if (said := PUBLISHED.get(row.workers)) is not None
     ]
-    return [*found, _loss(rows)]
 
 
-def _loss(rows: Sequence[Row]) -> Claim:
+def _loss(rows: Rows) -> Claim:
     """Judge the efficiency that HPSGD loses with more workers, and the causes."""
     kept = {name: _kept(rows, name) for name in (HPSGD, LOCAL, SSGD)}
     # share of the time that HPSGD takes longer than workers by themselves
-    waiting = [
-        row.found[HPSGD].waiting
-        / (row.found[HPSGD].efficiency / row.found[PSGD].efficiency * -1 + 1)
-        for row in rows
-    ]
-    workers = ", ".join(str(row.workers) for row in rows)
-    efficiencies = _listed(row.found[HPSGD].efficiency * 100 for row in rows)
-    falls = (
-        many.found[HPSGD].efficiency.below(few.found[HPSGD].efficiency)
-        for few, many in pairwise(rows)
-    )
+    waiting = [row.waiting / (1 - row.efficiency[HPSGD] / row.efficiency[PSGD]) for row in rows]
     return Claim(
         "start together, scaling efficiency",
         "HPSGD loses efficiency with more workers, less than other methods, mainly by waiting for "
         "slower workers",
-        f"HPSGD with {workers} workers: {efficiencies} % of so many by themselves; of that loss, "
-        f"waiting is {_listed(share * 100 for share in waiting)} %. From {rows[0].workers} to "
-        f"{rows[-1].workers} workers "
+        f"HPSGD with {listed(WORKERS, 0)} workers: {_percent(rows, HPSGD)} % of so many by "
+        f"themselves; of that loss, waiting is {listed(share * 100 for share in waiting)} %. From "
+        f"{WORKERS[0]} to {WORKERS[-1]} workers "
         + ", ".join(f"{name} keeps {share * 100:.1f} %" for name, share in kept.items()),
         all_of(
             [
-                *falls,
+                _falls(rows, HPSGD),
                 *(kept[name].below(kept[HPSGD]) for name in (LOCAL, SSGD)),
                 *(share.mean >= 0.5 for share in waiting),
             ]
@@ -363,29 +245,41 @@ def _loss(rows: Sequence[Row]) -> Claim:
     )
 
 
-def _kept(rows: Sequence[Row], name: str) -> Spread:
+def _percent(rows: Rows, name: str) -> str:
+    return listed(row.efficiency[name] * 100 for row in rows)
+
+
+def _falls(rows: Rows, name: str) -> Verdict:
+    """Return whether the efficiency of a strategy falls with the workers."""
+    return all_of(many.efficiency[name].below(few.efficiency[name]) for few, many in pairwise(rows))
+
+
+def _kept(rows: Rows, name: str) -> Spread:
     """Return the efficiency with the most workers, relative to the efficiency with the fewest."""
-    return rows[-1].found[name].efficiency / rows[0].found[name].efficiency
+    return rows[-1].efficiency[name] / rows[0].efficiency[name]
 
 
-def _listed(values: Iterable[Spread]) -> str:
-    return ", ".join(f"{value:.1f}" for value in values)
-
-
-def cost_model(rows: Rows) -> list[Claim]:
+def _cost_model(rows: Rows) -> list[Claim]:
     """Judge section 3.2 in closed form: steps, and synchronizations of HPSGD."""
-    all_rows = [row for of_model in rows.values() for row in of_model]
     apart = {
-        name: max(abs(row.found[name].efficiency.mean * row.model.of(name) - 1) for row in all_rows)
+        name: max(abs(row.efficiency[name].mean * row.step(name) - 1) for row in rows)
         for name in (SSGD, LOCAL, HPSGD)
     }
-    within = 0.05
-    rounds = {}  # by k, to one digit
-    for row in sorted(all_rows, key=lambda row: row.k):
-        of_hpsgd = row.found[HPSGD]
-        assert of_hpsgd.mean_window is not None
-        steps = row.model.in_a_round * of_hpsgd.efficiency.mean
-        rounds[round(row.k, 1)] = row.model, steps, steps / of_hpsgd.mean_window.mean
+
+    def in_a_round(
+        published: str, quantity: Mapping[float, tuple[float, float]], why: str
+    ) -> Claim:
+        return Claim(
+            "section 3.2, a round",
+            published,
+            "; ".join(
+                f"k = {k:.2f}: {found:.1f} ({model:.1f})" for k, (found, model) in quantity.items()
+            )
+            + why,
+            all(abs(found / model - 1) <= APART for found, model in quantity.values()),
+            margin=f"each within {APART:.0%}",
+        )
+
     return [
         Claim(
             "section 3.2, steps",
@@ -393,31 +287,17 @@ def cost_model(rows: Rows) -> list[Claim]:
             "apart by "
             + ", ".join(f"{100 * most:.1f} % ({name})" for name, most in apart.items())
             + " at most, of which the wait for the slowest",
-            max(apart.values()) <= within,
-            margin=f"each within {within:.0%}",
+            max(apart.values()) <= APART,
+            margin=f"each within {APART:.0%}",
         ),
-        Claim(
-            "section 3.2, a round",
+        in_a_round(
             "while Local SGD averages once, HPSGD takes γ + k + 1 steps",
-            "; ".join(
-                f"k = {model.k:.2f}: {steps:.1f} ({model.in_a_round:.1f})"
-                for model, steps, _ in rounds.values()
-            ),
-            all(abs(steps / model.in_a_round - 1) <= within for model, steps, _ in rounds.values()),
-            margin=f"each within {within:.0%}",
+            {row.k: row.in_a_round for row in rows},
+            "",
         ),
-        Claim(
-            "section 3.2, a round",
+        in_a_round(
             "and synchronizes (γ + 1)/k + 1 times",
-            "; ".join(
-                f"k = {model.k:.2f}: {often:.1f} ({model.synchronizations:.1f})"
-                for model, _, often in rounds.values()
-            )
-            + ". Fewer: one begins at the end of a step, so there is one in every ⌈k⌉ or more",
-            all(
-                abs(often / model.synchronizations - 1) <= within
-                for model, _, often in rounds.values()
-            ),
-            margin=f"each within {within:.0%}",
+            {row.k: row.synchronizations for row in rows},
+            ". Fewer: one begins at the end of a step, so there is one in every ⌈k⌉ or more",
         ),
     ]

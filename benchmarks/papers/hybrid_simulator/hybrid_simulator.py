@@ -13,6 +13,7 @@ from typing import Final
 from benchmarks.papers.claims import UNDECIDED, Claim, Verdict
 from benchmarks.papers.curves import Curve, Curves, Experiments
 from benchmarks.papers.over_seeds import Spread, all_of, over_seeds
+from benchmarks.papers.pace import listed
 
 QUICK = ("seeds=1", "task={kind: digits-mlp}")
 
@@ -57,14 +58,14 @@ def _by_time(curves: Curves) -> list[Claim]:
         Claim(
             where,
             "synchronous: four workers converge faster than two (0, 1, 10 ms)",
-            f"s to a loss of {TARGET}: {_list(sync[4][:3])}; two workers {_list(sync[2][:3])}; "
-            f"one worker {_text(alone)}",
+            f"s to a loss of {TARGET}: {listed(sync[4][:3])}; two workers {listed(sync[2][:3])}; "
+            f"one worker {alone:.1f}",
             all_of(map(Spread.below, sync[4][:3], sync[2][:3])),
         ),
         Claim(
             where,
             "the same at 100 ms",
-            f"{_text(sync[4][3])} s; two workers {_text(sync[2][3])} s",
+            f"{sync[4][3]:.1f} s; two workers {sync[2][3]:.1f} s",
             sync[4][3].below(sync[2][3]),
         ),
         Claim(
@@ -86,7 +87,7 @@ def _by_time(curves: Curves) -> list[Claim]:
             "at 0, 1 and 10 ms asynchronous converges as fast as synchronous",
             "asynchronous / synchronous: "
             + "; ".join(
-                f"{n} workers " + _list(map(truediv, asynchronous[n][:3], sync[n][:3]), ".2f")
+                f"{n} workers " + listed(map(truediv, asynchronous[n][:3], sync[n][:3]), 2)
                 for n in FEW
             ),
             all(
@@ -112,8 +113,8 @@ def _by_iterations(curves: Curves) -> list[Claim]:
         Claim(
             where,
             f"{mode}: four workers converge faster than two",
-            f"iterations to a loss of {TARGET} at 0, 1, 10, 100 ms: {_list(row[4])}; "
-            f"two workers {_list(row[2])}",
+            f"iterations to a loss of {TARGET} at 0, 1, 10, 100 ms: {listed(row[4])}; "
+            f"two workers {listed(row[2])}",
             all_of(map(Spread.below, row[4], row[2])),
         )
         for mode, row in (("synchronous", sync), ("asynchronous", asynchronous))
@@ -174,7 +175,7 @@ def _many_workers(curves: Curves) -> list[Claim]:
                 "figures 12, 13",
                 f"a modified update ({remedy}): 8 to 64 workers have basically the same curve "
                 "by iterations",
-                f"{', '.join(map(str, sizes))} workers: {_list(counts)} iterations to {TARGET}",
+                f"{', '.join(map(str, sizes))} workers: {listed(counts)} iterations to {TARGET}",
                 _coincide(counts),
                 MARGIN,
             )
@@ -222,26 +223,15 @@ def _figures(value: Spread) -> str:
     return ", ".join(f"{each:.3g}" for each in value.values)
 
 
-def _text(value: Spread, how: str = ".1f") -> str:
-    missed = sum(not math.isfinite(each) for each in value.values)
-    if missed:
-        return "never" if missed == len(value.values) else f"never on {missed} seeds"
-    return format(value, how)
-
-
-def _list(values: Iterable[Spread], how: str = ".1f") -> str:
-    return ", ".join(_text(value, how) for value in values)
-
-
 def _ratios(rows: Rows, which: slice) -> str:
     """Say how much longer it takes at these latencies than at 0 ms."""
     return "; ".join(
-        f"{n} workers {_list([each / row[0] for each in row[which]], '.2f')}"
+        f"{n} workers {listed((each / row[0] for each in row[which]), 2)}"
         for n, row in rows.items()
     )
 
 
 def _against(pairs: Mapping[int, tuple[Spread, Spread]]) -> str:
     return "; ".join(
-        f"{n} workers {_text(this)} against {_text(other)} s" for n, (this, other) in pairs.items()
+        f"{n} workers {this:.1f} against {other:.1f} s" for n, (this, other) in pairs.items()
     )

@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from math import sqrt
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from benchmarks.papers.claims import Claim
-from benchmarks.papers.curves import Curves, Experiments
-from benchmarks.papers.over_seeds import Spread
-from benchmarks.papers.psp.settings import LateReplies, late_replies
-
-from outpace.record.folder import MESSAGES
+from benchmarks.papers.curves import Curve, Curves, Experiments
+from benchmarks.papers.over_seeds import Spread, over_seeds
+from benchmarks.papers.psp.settings import late_replies
 
 NORMAL, DELAYED = SCENARIOS = ("normal", "4 s delay")
 QUICK = ("seeds=1",)
@@ -26,18 +20,9 @@ Seconds = np.ndarray[tuple[int], np.dtype[np.float64]]
 
 def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge the delays of pulls, from request to response, by the messages of these runs."""
-    normal, delayed = ([pull_delays(run.folder) for run in curves[name]] for name in SCENARIOS)
-    experiment = experiments[DELAYED]
-    iterations = experiment.stop.iterations
-    assert iterations is not None
-    return judged(normal, delayed, late_replies(experiment), iterations)
-
-
-def judged(
-    normal: Sequence[Seconds], delayed: Sequence[Seconds], law: LateReplies, iterations: int
-) -> list[Claim]:
-    """Judge the delays of both scenarios; each run has its own seed."""
-    longest = Spread(tuple(float(run.max()) for run in normal))
+    normal, delayed = ([pull_delays(run) for run in curves[name]] for name in SCENARIOS)
+    law, iterations = late_replies(experiments[DELAYED]), experiments[DELAYED].stop.iterations
+    longest = over_seeds(normal, lambda run: float(run.max()))
     share = Spread(
         tuple(float((run > most).mean()) for run, most in zip(delayed, longest.values, strict=True))
     )
@@ -45,7 +30,7 @@ def judged(
     expected = law.of_pulls * (iterations - 1) / iterations
     error = sqrt(law.of_all * (1 - law.of_all) / iterations / len(delayed))
     usual, median = (
-        Spread(tuple(float(np.median(run)) for run in runs)) for runs in (normal, delayed)
+        over_seeds(runs, lambda run: float(np.median(run))) for runs in (normal, delayed)
     )
     return [
         Claim(
@@ -73,15 +58,13 @@ def judged(
     ]
 
 
-def pull_delays(folder: Path | None) -> Seconds:
+def pull_delays(run: Curve) -> Seconds:
     """Return the seconds from each pull between machines to its reply.
 
-    folder: folder of a run in which each pull is answered before the next pull of its worker.
+    run: each pull is answered before the next pull of its worker.
     """
-    assert folder is not None
-    table = pq.read_table(folder / MESSAGES)
-    pulls = _in_order(table.filter(pc.field("kind") == "pull"), "sender", "receiver")
-    replies = _in_order(table.filter(pc.field("kind") == "reply"), "receiver", "sender")
+    pulls = _in_order(run.messages("pull"), "sender", "receiver")
+    replies = _in_order(run.messages("reply"), "receiver", "sender")
     if len(pulls) != len(replies):
         raise ValueError(f"{len(pulls)} pulls have {len(replies)} replies")
     between = _machine(pulls["sender"]) != _machine(pulls["receiver"])

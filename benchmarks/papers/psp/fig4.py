@@ -5,16 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 from benchmarks.papers.claims import Claim
-from benchmarks.papers.curves import Curves, Experiments
+from benchmarks.papers.curves import Curve, Curves, Experiments
 from benchmarks.papers.over_seeds import over_seeds
-from benchmarks.papers.psp.settings import (
-    PULL,
-    PUSH,
-    SETTINGS,
-    SYNC,
-    end,
-    seconds_to_error,
-)
+from benchmarks.papers.psp.settings import PULL, PUSH, SETTINGS, SYNC, end
 
 QUICK = ("stop.iterations=30", "seeds=1")
 
@@ -26,7 +19,7 @@ PROLONGED = 0.3  # the share of the time that delays add: section 4.4
 
 def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge the claims of the figure and its text by these runs."""
-    to_target = partial(seconds_to_error, error=TARGET)
+    to_target = partial(Curve.seconds_to_error, error=TARGET)
     times = {setting: over_seeds(curves[setting.name], to_target) for setting in SETTINGS}
     ends = {name: over_seeds(runs, end) for name, runs in curves.items()}
     prolonged = ends[SYNC.name] / ends[f"{SYNC.name} without delays"] - 1

@@ -7,12 +7,11 @@ Partially Synchronous Parallelism SGD, section 4: 32 workers and 32 servers on t
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from math import comb
+from typing import Any
 
 from benchmarks.papers.curves import Curve
-
-from outpace.config.experiment import Experiment
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,11 +42,6 @@ def end(curve: Curve) -> float:
 def final_error(curve: Curve) -> float:
     """Return the top-1 error on the test data at the end, NaN if the run failed."""
     return math.nan if curve.error is not None else 1 - curve.accuracy[-1]
-
-
-def seconds_to_error(curve: Curve, error: float) -> float:
-    """Return how long the top-1 error was larger; infinite if it was never that small."""
-    return replace(curve, loss=[1 - share for share in curve.accuracy]).seconds_above(error)
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +98,7 @@ class LateReplies:
         return 1 / left[0]
 
 
-def late_replies(experiment: Experiment) -> LateReplies:
-    """Return the law of an experiment with one rule of delays."""
-    assert experiment.network is not None
+def late_replies(experiment: Any) -> LateReplies:
+    """Return the law of an `Experiment` with one rule of delays."""
     (rule,) = experiment.network.delays
     return LateReplies(experiment.workers, experiment.servers, rule.probability, rule.seconds)

@@ -16,10 +16,7 @@ WHERE = "section 5 (future work)"
 
 def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge the order of the times."""
-    experiment = experiments[BSP]
-    iterations = experiment.stop.iterations
-    assert iterations is not None
-    law = late_replies(experiment)
+    law, iterations = late_replies(experiments[BSP]), experiments[BSP].stop.iterations
     all_wait, one_waits = law.seconds * law.of_all, law.seconds * law.of_a_worker
     times = {name: over_seeds(curves[name], end) / iterations for name in EVERY}
     return [

@@ -20,6 +20,8 @@ import torch
 from benchmarks.papers.bdsgd.cut_offs.truth import Law
 from numpy.typing import NDArray
 
+from outpace.predict.recorded import RunTimes
+
 Array = NDArray[np.float64]
 Event = tuple[int, int, int, float]  # node, first and last iteration, how many times slower
 
@@ -36,6 +38,10 @@ class Recorded:
     seconds: Array
     node: NDArray[np.int64]
     law: Callable[[int], Law] | None = None
+
+    @property
+    def times(self) -> RunTimes:
+        return RunTimes(self.seconds, np.zeros(self.seconds.shape, dtype=bool), self.node)
 
 
 def four_nodes(iterations: int, seed: int, events: Sequence[Event] = (PAPERS_EVENT,)) -> Recorded:

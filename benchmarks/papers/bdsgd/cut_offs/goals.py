@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from typing import Final
 
-from benchmarks.papers.bdsgd.cut_offs.results import INTERVAL, Rows
+from benchmarks.papers.bdsgd.cut_offs.results import Rows
 from benchmarks.papers.claims import Claim
-from benchmarks.papers.over_seeds import Spread, all_of
+from benchmarks.papers.over_seeds import INTERVAL, Spread, all_of
 
 ROLLING: Final = ("last", "mean-5", "last-20", "last-5", "early-20")
 HEDGES: Final = ("rolling hedge", "deep-markov hedge", "pooled hedge")
-_BDSGD: Final = "deep-markov count"
+BDSGD: Final = "deep-markov count"
 _CHEN: Final = "fixed"
 _NAMES: Final = {"all": "waiting for all", _CHEN: "Chen", "elfving": "Elfving"}
 _PAPERS: Final = {  # cluster -> figure, and the rules that it shows BDSGD above
@@ -40,18 +40,17 @@ def papers(cluster: str, rows: Rows) -> list[Claim]:
 
     The paper compares cut-offs without early termination of workers (caption of figure 4).
     """
-    if cluster not in _PAPERS or _BDSGD not in rows:
+    if cluster not in _PAPERS or BDSGD not in rows:
         return []
     figure, below = _PAPERS[cluster]
-    ours = rows[_BDSGD]
+    ours = rows[BDSGD]
     others = {rule: rows[rule] for rule in below if rule in rows}
     found = [
-        Claim(
+        _above(
             f"{figure}: {cluster}",
             f"BDSGD's throughput is above that of {_NAMES[rule]}",
-            _difference(ours.omega, row.omega, 2) + ", in % of the oracle's",
-            row.omega.below(ours.omega),
-            margin=INTERVAL,
+            ours.omega,
+            row.omega,
         )
         for rule, row in others.items()
     ]
@@ -68,14 +67,13 @@ def papers(cluster: str, rows: Rows) -> list[Claim]:
             )
         )
     if cluster == _SAVES_MOST and _CHEN in rows:
-        ours_saved, chens = ours.runs["saved"], rows[_CHEN].runs["saved"]
         found.append(
-            Claim(
+            _above(
                 f"{figure}: {cluster}",
                 "BDSGD saves more time than Chen, because its cut-off is lower",
-                _difference(ours_saved, chens, 1) + ", in % of waiting for all",
-                chens.below(ours_saved),
-                margin=INTERVAL,
+                ours.runs["saved"],
+                rows[_CHEN].runs["saved"],
+                "waiting for all",
             )
         )
     return found
@@ -83,14 +81,14 @@ def papers(cluster: str, rows: Rows) -> list[Claim]:
 
 def filled_in(cluster: str, censored: Rows, full: Rows) -> list[Claim]:
     """Judge section 3.1.4: predictions are accurate if times beyond the cut-off are unknown."""
-    if cluster not in _PAPERS or _BDSGD not in censored or _BDSGD not in full:
+    if cluster not in _PAPERS or BDSGD not in censored or BDSGD not in full:
         return []
-    cut, seen = censored[_BDSGD].omega, full[_BDSGD].omega
+    cut, seen = censored[BDSGD].omega, full[BDSGD].omega
     return [
         Claim(
             f"section 3.1.4: {cluster}",
             "filling in the run times of workers that were cut off works well",
-            f"with bounds only {_difference(cut, seen, 2)}, in % of the oracle's",
+            f"with bounds only {_difference(cut, seen)}, in % of the oracle's",
             (seen - _FILLED_IN).below(cut),
             margin=f"at most {_FILLED_IN:g} below",
         )
@@ -99,18 +97,10 @@ def filled_in(cluster: str, censored: Rows, full: Rows) -> list[Claim]:
 
 def _above_chen(title: str, cluster: str, rows: Rows) -> list[Claim]:
     """Compare BDSGD with Chen, also if workers are cut off as in training (figure 5)."""
-    if cluster not in _PAPERS or not {_BDSGD, _CHEN} <= set(rows):
+    if cluster not in _PAPERS or not {BDSGD, _CHEN} <= set(rows):
         return []
-    ours, chen = rows[_BDSGD].omega, rows[_CHEN].omega
-    return [
-        Claim(
-            title,
-            "goal: deep-markov count is above Chen",
-            _difference(ours, chen, 2) + ", in % of the oracle's",
-            chen.below(ours),
-            margin=INTERVAL,
-        )
-    ]
+    what = "goal: deep-markov count is above Chen"
+    return [_above(title, what, rows[BDSGD].omega, rows[_CHEN].omega)]
 
 
 def _models(title: str, cluster: str, rows: Rows) -> list[Claim]:
@@ -138,7 +128,7 @@ def _replan(title: str, cluster: str, rows: Rows) -> list[Claim]:
             Claim(
                 title,
                 "goal: pooled replan is above every rolling rule",
-                f"{_difference(ours, rolling[rule], 2)}, against {rule}",
+                f"{_difference(ours, rolling[rule])}, against {rule}",
                 all_of(row.below(ours) for row in rolling.values()),
                 margin=INTERVAL,
             )
@@ -159,21 +149,26 @@ def _best(rows: Rows, among: set[str]) -> str:
     return max(among, key=lambda rule: rows[rule].omega.mean)
 
 
+def _above(
+    where: str, what: str, ours: Spread, theirs: Spread, than: str = "the oracle's"
+) -> Claim:
+    """Judge whether `ours` is more. than: what both are per cent of."""
+    measured = f"{_difference(ours, theirs)}, in % of {than}"
+    return Claim(where, what, measured, ours.above(theirs), margin=INTERVAL)
+
+
 def _within(title: str, rows: Rows, rule: str, other: str, within: float | None) -> Claim:
     """Compare two rules. within: points that `rule` may be below, None for information only."""
     ours, theirs = rows[rule].omega, rows[other].omega
     return Claim(
         title,
         f"goal: {rule} is about as good as {other}",
-        _difference(ours, theirs, 2),
+        _difference(ours, theirs),
         None if within is None else (theirs - within).below(ours),
         margin=None if within is None else f"at most {within:g} % of the oracle's below",
     )
 
 
-def _difference(ours: Spread, theirs: Spread, digits: int) -> str:
+def _difference(ours: Spread, theirs: Spread) -> str:
     more = ours - theirs
-    return (
-        f"{ours.mean:.{digits}f} against {theirs.mean:.{digits}f}: "
-        f"{more.mean:+.{digits}f} ± {more.error:.{digits}f}"
-    )
+    return f"{ours.mean:.2f} against {theirs.mean:.2f}: {more.mean:+.2f} ± {more.error:.2f}"

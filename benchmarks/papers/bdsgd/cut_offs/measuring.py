@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, ClassVar, Final
 
@@ -50,8 +50,10 @@ class Cluster:
     real: bool = False
 
 
-def clusters(folder: str) -> dict[str, Cluster]:
-    """Return the clusters by name. folder: where the data sets are."""
+@cache
+def clusters() -> dict[str, Cluster]:
+    """Return the clusters by name. Those that are recordings need the folder OUTPACE_DATA."""
+    folder = os.environ.get(DATA, ".")
     found = {"i": Cluster(_four_nodes_fit, partial(four_nodes, 200, events=[PAPERS_EVENT]))}
     for name, speed in SPEEDS.items():
         run = partial(drifting, 200, speed=speed)
@@ -66,18 +68,14 @@ def clusters(folder: str) -> dict[str, Cluster]:
 
 
 def _runs(run: Callable[[int], Recorded], count: int) -> list[RunTimes]:
-    return [_table(run(FIT_SEED + n)) for n in range(count)]
+    return [run(FIT_SEED + n).times for n in range(count)]
 
 
 def _four_nodes_fit() -> list[RunTimes]:
     random = np.random.default_rng(FIT_SEED)
     return [
-        _table(four_nodes(200, FIT_SEED + n, events=random_events(200, random))) for n in range(6)
+        four_nodes(200, FIT_SEED + n, events=random_events(200, random)).times for n in range(6)
     ]
-
-
-def _table(run: Recorded) -> RunTimes:
-    return RunTimes(run.seconds, np.zeros(run.seconds.shape, dtype=bool), run.node)
 
 
 def _recording(times: Callable[[], RunTimes]) -> Cluster:
@@ -113,7 +111,7 @@ class Truth:
 @dataclass(frozen=True)
 class Settings:
     seed: int
-    repeats: int
+    seeds: int
     warmup: int
     samples: int
 
@@ -122,44 +120,26 @@ class Settings:
         return cls(**{name: data[name] for name in cls.__dataclass_fields__})
 
 
-class Fits:
-    """Models fitted to a cluster, each once."""
-
-    def __init__(self, cluster: Cluster, seed: int) -> None:
-        self._cluster = cluster
-        self._seed = seed
-        self._models: dict[str, Model] = {}
-
-    def model(self, kind: str) -> Model:
-        """Return the fitted model."""
-        if kind not in self._models:
-            self._models[kind] = models.fit(kind, self._cluster.fit(), seed=self._seed)
-        return self._models[kind]
+@cache
+def fitted(cluster: Cluster, kind: str, seed: int) -> Model:
+    """Return a model fitted to a cluster."""
+    return models.fit(kind, cluster.fit(), seed=seed)
 
 
-@dataclass
-class Rules:
-    """The results of all rules of an experiment, and the clusters of the measurements."""
-
-    kept: Kept
-    fits: dict[str, Fits]  # by cluster
-
-
-def measure_rules(data: Mapping[str, Any]) -> Rules:
+def measure_rules(data: Mapping[str, Any]) -> Kept:
     """Measure every rule of an experiment on every cluster, and print Ω as it is known.
 
     Raises:
         ConfigError: for a cluster that does not exist.
     """
     torch.set_num_threads(1)
-    known = clusters(os.environ.get(DATA, "."))
+    known = clusters()
     if unknown := set(data["clusters"]) - set(known):
         raise ConfigError(f"no cluster {', '.join(unknown)}; known: {', '.join(known)}")
     settings = Settings.of(data)
-    found = Rules({}, {})
+    found: Kept = {}
     for name in data["clusters"]:
         cluster = known[name]
-        fits = found.fits[name] = Fits(cluster, settings.seed)
         is_large = len(cluster.test(settings.seed).node) > LARGE
         left_out = data["not_if_large"] if is_large else ()
         same: dict[str, Row] = {}  # whatever is observed
@@ -171,54 +151,47 @@ def measure_rules(data: Mapping[str, Any]) -> Rules:
                 row = same.get(rule)
                 if row is None:
                     censored = observation == "censored"
-                    runs = measure(cluster, rule, fits, settings, censored=censored)
+                    runs = measure(cluster, rule, settings, censored=censored)
                     model, _, decision = rule.partition(" ")
                     row = Row.of(runs)
                     print(f"{name}, {observation}, {rule}: {row.omega:.2f} %", flush=True)
                     if model in _SEES_NOTHING or (model == "true" and decision != "hedge"):
                         same[rule] = row
                 rows[rule] = row
-            found.kept[name, observation] = rows
+            found[name, observation] = rows
     return found
 
 
-def measure(
-    cluster: Cluster, name: str, fits: Fits, settings: Settings, *, censored: bool
-) -> list[Replay]:
+def measure(cluster: Cluster, name: str, settings: Settings, *, censored: bool) -> list[Replay]:
     """Replay this rule on every test run, without the warm-up."""
     found = []
-    for repeat in range(1 if cluster.real else settings.repeats):
+    for repeat in range(1 if cluster.real else settings.seeds):
         run = cluster.test(settings.seed + repeat)
-        rule = _rule(name, run, fits, settings, settings.seed + repeat)
+        rule = _rule(name, run, cluster, settings, settings.seed + repeat)
         found.append(replay(rule, run.seconds, censored=censored).since(settings.warmup))
     return found
 
 
-def _rule(name: str, run: Recorded, fits: Fits, settings: Settings, seed: int) -> Rule:
+def _rule(name: str, run: Recorded, cluster: Cluster, settings: Settings, seed: int) -> Rule:
     model, _, decision = name.partition(" ")
 
     def make(
         model: str,
         decision: str | None = None,
-        fitted: Model | None = None,
+        known: Model | None = None,
         warmup: int = settings.warmup,
     ) -> Rule:
         rule: Any = CutOffSettings
-        chosen = rule(
-            model,
-            decision,
-            warmup=warmup,
-            samples=settings.samples,
-        )
-        return make_rule(chosen, node=run.node, fitted=fitted, seed=seed, say=_not_here)
+        chosen = rule(model, decision, warmup=warmup, samples=settings.samples)
+        return make_rule(chosen, node=run.node, fitted=known, seed=seed, say=_not_here)
 
     if model == "rolling":  # the hedge without a model
         return Hedge([make(name, warmup=0) for name in HEDGED], warmup=settings.warmup)
     if model == "true":
         assert run.law is not None
-        return make("pooled", decision, fitted=Truth(run.law))
+        return make("pooled", decision, Truth(run.law))
     if model in LEARNED:
-        return make(model, decision or None, fitted=fits.model(model))
+        return make(model, decision or None, fitted(cluster, model, settings.seed))
     return make(model, decision or None)
 
 

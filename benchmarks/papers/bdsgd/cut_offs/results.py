@@ -11,8 +11,6 @@ from benchmarks.papers.over_seeds import Spread
 
 from outpace.predict.replay import Replay
 
-# By which Spread.below decides, as the margin of a claim.
-INTERVAL: Final = "95 % interval of the paired difference"
 BLOCKS: Final = 8  # of a single recording
 
 
