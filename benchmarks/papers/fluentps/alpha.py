@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from functools import partial
 from typing import Final
 
 import numpy as np
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve, Curves, Experiments
 from benchmarks.papers.over_seeds import Spread, all_of, over_seeds
-from benchmarks.papers.pace import Pace, listed, pace
-
-from outpace.record.folder import TRACE
+from benchmarks.papers.pace import listed, paces_of
 
 QUICK = ("seeds=1", "stop.iterations=40")
 
@@ -27,67 +23,26 @@ ALIKE = 0.015
 ESTIMATED = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Found:
-    """The judged quantities: the variants' paces, and α by quarters of their iterations."""
-
-    paces: Mapping[str, Pace]
-    alphas: Mapping[str, Sequence[Spread]]
-
-
 def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge what the paper says about α by these runs."""
-    paces = {name: pace(runs) for name, runs in curves.items()}
-    alphas = {
-        name: [over_seeds(runs, partial(alpha_of, quarter=quarter)) for quarter in range(4)]
-        for name, runs in curves.items()
-        if name != CONSTANT
-    }
-    return judged(Found(paces, alphas))
-
-
-def alpha_of(run: Curve, quarter: int) -> float:
-    """Estimate α from the pulls in this quarter of the iterations whose lead reached the bound.
-
-    A pull with the lead k is held with P = α / (1 + e^(s−k)), so the mean of (1 + e^(s−k)) over the
-    pulls that were held, and of 0 over the others, is α. NaN if no lead reached the bound.
-    """
-    assert run.folder is not None
-    table = pq.read_table(
-        run.folder / TRACE, columns=["event", "iteration", "lead", "bound", "reason"]
-    )
-    pulls = table.filter(pc.equal(pc.cast(table["event"], "string"), "pull"))
-    iteration, lead, bound = (pulls[name].to_numpy() for name in ("iteration", "lead", "bound"))
-    held = pc.not_equal(pc.cast(pulls["reason"], "string"), "spared").to_numpy()
-    last = iteration.max() + 1
-    beyond = (lead >= bound) & (iteration * 4 // last == quarter)
-    if not beyond.any():
-        return float("nan")
-    weights = np.where(held, 1 + np.exp(bound - lead), 0.0)
-    return float(weights[beyond].mean())
-
-
-def judged(found: Found) -> list[Claim]:
-    """Judge the runs by their paces and their α."""
-    numbers = [found.paces[f"soft {alpha}"] for alpha in NUMBERS]
-    by_significance, constant = found.paces[SIGNIFICANCE], found.paces[CONSTANT]
-    soft = {name: each for name, each in found.paces.items() if name.startswith("soft")}
-    best = max((each.accuracy for each in soft.values()), key=lambda each: each.mean)
+    paces = paces_of(curves)
+    numbers = [paces[f"soft {alpha}"] for alpha in NUMBERS]
+    by_significance, constant = paces[SIGNIFICANCE], paces[CONSTANT]
+    best = max((each.accuracy for each in paces.values()), key=lambda each: each.mean)
+    alphas = {alpha: in_quarters(curves[f"soft {alpha}"]) for alpha in NUMBERS}
     return [
         Claim(
             "section III-E2",
             "P(s, k) = α / (1 + e^(s−k)) at leads k ≥ s",
-            "; ".join(
-                f"α = {alpha}: {listed(found.alphas[f'soft {alpha}'], 2)}" for alpha in NUMBERS
-            ),
+            "; ".join(f"α = {alpha}: {listed(found, 2)}" for alpha, found in alphas.items()),
             all(
                 each.near(float(alpha), ESTIMATED * float(alpha))
-                for alpha in NUMBERS
-                for each in found.alphas[f"soft {alpha}"]
+                for alpha, found in alphas.items()
+                for each in found
             ),
             margin=f"estimates in each quarter of the iterations within {ESTIMATED:.0%}",
         ),
-        *_significance(found),
+        *_significance(in_quarters(curves[SIGNIFICANCE])),
         Claim(
             "section IV-B4",
             "dynamic PSSP causes few delayed pulls, or has a high accuracy, by its α",
@@ -105,8 +60,8 @@ def judged(found: Found) -> list[Claim]:
         Claim(
             "table IV",
             "accuracies are alike for all α",
-            "; ".join(f"{name}: {each.accuracy:.3f}" for name, each in soft.items()),
-            all((best - each.accuracy).near(0.0, ALIKE) for each in soft.values()),
+            "; ".join(f"{name}: {each.accuracy:.3f}" for name, each in paces.items()),
+            all((best - each.accuracy).near(0.0, ALIKE) for each in paces.values()),
             margin=f"means within {ALIKE}",
         ),
         Claim(
@@ -119,14 +74,15 @@ def judged(found: Found) -> list[Claim]:
     ]
 
 
-def _significance(found: Found) -> list[Claim]:
-    first, *_, last = found.alphas[SIGNIFICANCE]
+def _significance(found: Sequence[Spread]) -> list[Claim]:
+    """Judge the significance as α, in quarters of the iterations."""
+    first, *_, last = found
     return [
         Claim(
             "section III-E2",
             "α = |g|/|w| is above 0 before the loss is at its minimum",
-            f"α in quarters of the iterations: {listed(found.alphas[SIGNIFICANCE], 3)}",
-            all(each.mean > 0 for each in found.alphas[SIGNIFICANCE]),
+            f"α in quarters of the iterations: {listed(found, 3)}",
+            all(each.mean > 0 for each in found),
             margin="above 0 in each quarter",
         ),
         Claim(
@@ -137,3 +93,25 @@ def _significance(found: Found) -> list[Claim]:
             margin="in the last quarter below half of the first",
         ),
     ]
+
+
+def in_quarters(runs: Sequence[Curve]) -> list[Spread]:
+    """Return α in each quarter of the iterations."""
+    return [over_seeds(runs, partial(alpha_of, quarter=quarter)) for quarter in range(4)]
+
+
+def alpha_of(run: Curve, quarter: int) -> float:
+    """Estimate α from the pulls in this quarter of the iterations whose lead reached the bound.
+
+    A pull with the lead k is held with P = α / (1 + e^(s−k)), so the mean of (1 + e^(s−k)) over the
+    pulls that were held, and of 0 over the others, is α. NaN if no lead reached the bound.
+    """
+    pulls = run.trace("pull", ["iteration", "lead", "bound", "reason"])
+    iteration, lead, bound = (pulls[name].to_numpy() for name in ("iteration", "lead", "bound"))
+    held = pc.not_equal(pc.cast(pulls["reason"], "string"), "spared").to_numpy()
+    last = iteration.max() + 1
+    beyond = (lead >= bound) & (iteration * 4 // last == quarter)
+    if not beyond.any():
+        return float("nan")
+    weights = np.where(held, 1 + np.exp(bound - lead), 0.0)
+    return float(weights[beyond].mean())

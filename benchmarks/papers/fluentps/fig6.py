@@ -8,7 +8,7 @@ from itertools import pairwise
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curves, Experiments
 from benchmarks.papers.over_seeds import all_of
-from benchmarks.papers.pace import Pace, listed, pace, percent_less
+from benchmarks.papers.pace import Pace, listed, paces_of, percent_less
 
 QUICK = ("seeds=1", "stop.iterations=10")
 
@@ -22,11 +22,7 @@ RATIO_APART = 0.15
 
 def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge the paper's claims about its figure by these runs."""
-    return judged({name: pace(runs) for name, runs in curves.items()})
-
-
-def judged(paces: Mapping[str, Pace]) -> list[Claim]:
-    """Judge the runs by their paces."""
+    paces = paces_of(curves)
     return [
         *_by_workers(paces),
         _saved(paces, "overlap", "PS-Lite", "FluentPS", 86, 4.26),

@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curves, Experiments
-from benchmarks.papers.over_seeds import Spread, all_of, over_seeds
+from benchmarks.papers.over_seeds import all_of, over_seeds
 from benchmarks.papers.pace import accuracy, listed
 
 QUICK = ("seeds=1", "stop.iterations=40")
@@ -20,12 +18,8 @@ COLLAPSED, ALIKE = 0.25, 0.024
 
 
 def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
-    """Judge the paper's claims about its figures by these runs."""
-    return judged({name: over_seeds(runs, accuracy) for name, runs in curves.items()})
-
-
-def judged(found: Mapping[str, Spread]) -> list[Claim]:
-    """Judge the accuracies of the variants."""
+    """Judge the paper's claims about its figures by the accuracies of these runs."""
+    found = {name: over_seeds(runs, accuracy) for name, runs in curves.items()}
     table, ours = ([found[f"{system} {n}"] for n in WORKERS] for system in ("SSPtable", "FluentPS"))
     lost = [(b - a) * 100.0 for a, b in zip(table, ours, strict=True)][:2]
     averaged = [found[f"SSPtable averaged {n}"] for n in SOME]

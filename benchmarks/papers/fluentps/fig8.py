@@ -21,24 +21,8 @@ MIDWAY = (16500 / 29800, 23500 / 29800)  # share of the total time of the run wi
 def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge the paper's claims about its figure by these runs."""
     soft, lazy = pace(curves["soft"]), pace(curves["lazy"])
-    ahead, behind = midway(curves["lazy"], curves["soft"]), midway(curves["soft"], curves["soft"])
-    return judged(lazy.faster_than(soft), ahead, behind, lazy.accuracy - soft.accuracy)
-
-
-def midway(runs: Sequence[Curve], soft: Sequence[Curve]) -> Spread:
-    """Return the mean accuracy MIDWAY of the time of the run with a soft barrier on each seed."""
-    pairs = zip(runs, soft, strict=True)
-    return Spread(
-        tuple(accuracy_between(a, *(part * b.seconds[-1] for part in MIDWAY)) for a, b in pairs)
-    )
-
-
-def judged(faster: Spread, ahead: Spread, behind: Spread, higher: Spread) -> list[Claim]:
-    """Judge how lazy execution compares with a soft barrier.
-
-    ahead, behind: their accuracies midway. higher: by how much the accuracy of lazy execution is
-    higher at the same iterations.
-    """
+    faster, higher = lazy.faster_than(soft), lazy.accuracy - soft.accuracy
+    ahead, behind = (midway(curves[name], curves["soft"]) for name in ("lazy", "soft"))
     return [
         Claim(
             "figure 8",
@@ -62,3 +46,11 @@ def judged(faster: Spread, ahead: Spread, behind: Spread, higher: Spread) -> lis
             margin=f"{HIGHER} ± {ALIKE}",
         ),
     ]
+
+
+def midway(runs: Sequence[Curve], soft: Sequence[Curve]) -> Spread:
+    """Return the mean accuracy MIDWAY of the time of the run with a soft barrier on each seed."""
+    pairs = zip(runs, soft, strict=True)
+    return Spread(
+        tuple(accuracy_between(a, *(part * b.seconds[-1] for part in MIDWAY)) for a, b in pairs)
+    )

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curves, Experiments
 from benchmarks.papers.over_seeds import Spread, all_of
-from benchmarks.papers.pace import Pace, listed, pace, percent_less
+from benchmarks.papers.pace import Pace, listed, paces_of, percent_less
 
 QUICK = ("seeds=1", "stop.iterations=60")
 
@@ -22,11 +22,7 @@ LEFT, TIME_APART, SPEED_APART = 2.0, 5.0, 0.1
 
 def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge the paper's claims about its figure by these runs."""
-    return judged({name: pace(runs) for name, runs in curves.items()})
-
-
-def judged(paces: Mapping[str, Pace]) -> list[Claim]:
-    """Judge the runs by their paces."""
+    paces = paces_of(curves)
     soft, lazy = (
         [(paces[f"{buffer} {a}"], paces[f"{buffer} {b}"]) for a, b in PAIRS]
         for buffer in ("soft", "lazy")

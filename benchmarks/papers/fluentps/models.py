@@ -23,7 +23,6 @@ def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge both models."""
     (change,) = experiments[CHANGED].sync_changes
     end_s = experiments[CHANGED].stop.virtual_time_s
-    assert end_s is not None
     return [*_dsps(curves, end_s), _changed(curves, change.at_s, end_s)]
 
 

@@ -2,41 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Final
 
 from benchmarks.papers.claims import Claim
-from benchmarks.papers.curves import Curves, Experiments
+from benchmarks.papers.curves import Curves, Experiments, of_case
 from benchmarks.papers.fluentps.fig10 import APART
-from benchmarks.papers.fluentps.table4 import PUBLISHED, PULLS_APART, ROWS, TIMES_APART
-from benchmarks.papers.pace import Pace, listed, pace
+from benchmarks.papers.fluentps.table4 import PULLS_APART, TIMES_APART, published_rows
+from benchmarks.papers.pace import listed, paces_of
 
 QUICK = ("seeds=1", "stop.iterations=60")
 
 CLUSTERS: Final = ("10 %", "20 %")  # how much slower one worker is
 MODELS: Final = {"ASP": "asp", "PSSP": "soft 0.5", "SSP": "soft 1"}  # with rows of table IV
-_SECONDS, _DELAYED = (
-    dict(zip(ROWS, PUBLISHED["64x1"][column], strict=True)) for column in ("seconds", "delayed")
-)
 
 
 def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     """Judge table IV's three rows by the runs of each cluster."""
-    paces = {name: pace(runs) for name, runs in curves.items()}
-    return [
-        claim
-        for cluster in CLUSTERS
-        for claim in judged(cluster, {model: paces[f"{cluster} {model}"] for model in MODELS})
-    ]
+    return [claim for cluster in CLUSTERS for claim in _of_cluster(cluster, curves)]
 
 
-def judged(cluster: str, measured: Mapping[str, Pace]) -> list[Claim]:
-    """Judge one cluster."""
+def _of_cluster(cluster: str, curves: Curves) -> list[Claim]:
+    measured = paces_of(of_case(curves, cluster))
+    seconds, pulls = (published_rows("64x1", column) for column in ("seconds", "delayed"))
     where = f"table IV, one worker {cluster} slower"
     faster = measured["PSSP"].faster_than(measured["SSP"])
     delayed, most = measured["PSSP"].delayed, measured["SSP"].delayed
-    published = _DELAYED["soft 0.5"] / _DELAYED["soft 1"]
-    times = {model: _SECONDS[row] for model, row in MODELS.items()}
+    published = pulls["soft 0.5"] / pulls["soft 1"]
+    times = {model: seconds[row] for model, row in MODELS.items()}
     left = PULLS_APART["soft"]
     near_times = all(measured[model].seconds.near(s, TIMES_APART * s) for model, s in times.items())
     return [

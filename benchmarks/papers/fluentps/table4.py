@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from itertools import pairwise
 
 from benchmarks.papers.claims import Claim
-from benchmarks.papers.curves import Curves, Experiments
+from benchmarks.papers.curves import Curves, Experiments, of_case
 from benchmarks.papers.over_seeds import Spread, all_of
-from benchmarks.papers.pace import Pace, listed, pace
+from benchmarks.papers.pace import Pace, listed, paces_of
 
 QUICK = ("seeds=1", "stop.iterations=20")
 
@@ -21,9 +21,6 @@ ROWS = ("asp", *(f"{buffer} {p}" for buffer in ("soft", "lazy") for p in BLOCKIN
 # Two readings of P: a coin at each pull beyond the bound (table III), or at each new lead (the
 # series of theorem 1). The rows of the first reading are judged in all columns.
 COINS = {"": "at each pull", " lead": "at each new lead"}
-LEAD_ROWS = tuple(
-    f"{buffer} {p} lead" for buffer in ("soft", "lazy") for p in ("0.1", "0.3", "0.5")
-)
 # Seconds and delayed pulls per 100 iterations, test accuracy, as ROWS.
 PUBLISHED = {
     "64x1": {
@@ -42,32 +39,31 @@ PUBLISHED = {
 # of up to 1.5 with soft and 2.5 with lazy (3.8 with lazy and dynamic, where α is not known).
 TIMES_APART, RATIOS_APART = 0.10, 0.15
 PULLS_APART = {"soft": 2.0, "lazy": 2.5}
-_ENDS = ("asp", "soft 1", "lazy 1")
 ALIKE = 0.015  # of accuracies, published: within 0.009
 
 
+def published_rows(cluster: str, column: str) -> dict[str, float]:
+    return dict(zip(ROWS, PUBLISHED[cluster][column], strict=True))
+
+
 def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
-    """Judge the rows of the table and the relations between them."""
-    return [
-        claim
-        for cluster in CLUSTERS
-        for claim in judged(
-            cluster, {row: pace(curves[f"{cluster} {row}"]) for row in (*ROWS, *LEAD_ROWS)}
-        )
-    ]
-
-
-def judged(cluster: str, measured: Mapping[str, Pace]) -> list[Claim]:
-    """Judge the rows of one cluster."""
-    return [*_rows(cluster, measured), *_pulls(cluster, measured), *_between(cluster, measured)]
+    """Judge the rows of the table and the relations between them, for each cluster."""
+    found = []
+    for cluster in CLUSTERS:
+        measured = paces_of(of_case(curves, cluster))
+        found += [
+            *_rows(cluster, measured),
+            *_pulls(cluster, measured),
+            *_between(cluster, measured),
+        ]
+    return found
 
 
 def _rows(cluster: str, measured: Mapping[str, Pace]) -> list[Claim]:
     """Return the columns of the paper, and judge the times."""
-    times = PUBLISHED[cluster]["seconds"]
     near = all(
         measured[row].seconds.near(time, TIMES_APART * time)
-        for row, time in zip(ROWS, times, strict=True)
+        for row, time in published_rows(cluster, "seconds").items()
     )
     return [
         Claim(
@@ -83,7 +79,7 @@ def _rows(cluster: str, measured: Mapping[str, Pace]) -> list[Claim]:
 
 def _pulls(cluster: str, measured: Mapping[str, Pace]) -> list[Claim]:
     """Judge the delayed pulls of each row except ASP's, with both readings of P."""
-    published = dict(zip(ROWS, PUBLISHED[cluster]["delayed"], strict=True))
+    published = published_rows(cluster, "delayed")
     return [
         Claim(
             f"DPRs, {CLUSTERS[cluster]}",
@@ -111,8 +107,8 @@ def _by_row(values: Sequence[float | Spread], digits: int) -> list[str]:
 def _between(cluster: str, measured: Mapping[str, Pace]) -> list[Claim]:
     """Judge the relations between the rows."""
     where = CLUSTERS[cluster]
-    seconds = dict(zip(ROWS, PUBLISHED[cluster]["seconds"], strict=True))
-    asp, soft, lazy = (measured[row] for row in _ENDS)
+    seconds = published_rows(cluster, "seconds")
+    asp, soft, lazy = (measured[row] for row in ("asp", "soft 1", "lazy 1"))
     constant = [measured[f"soft {p}"] for p in ("0.1", "0.3", "0.5", "1")]
     accuracies = [measured[row].accuracy.mean for row in ROWS]
     published = PUBLISHED[cluster]["accuracy"]
