@@ -17,7 +17,7 @@ help:
 	@echo "make test      set up, run all tests"
 	@echo "make soak      set up, try Hypothesis' tests with new seeds, ROUNDS=5 times, and FAULTS=5000"
 	@echo "               runs with random failures in virtual time; kill KILLS=2000 processes of real runs"
-	@echo "make recipes   set up with Hugging Face and Lightning, test their examples"
+	@echo "make recipes   set up with Hugging Face, Lightning and others, test scripts with them"
 	@echo "make check     set up, lint, types, module structure, documentation"
 	@echo "make bench     set up, measure speed against peers"
 	@echo "make docs      set up, build the documentation as a site in build/site"
@@ -61,10 +61,10 @@ test: $(READY)
 	$(BIN)/python -m pytest --numprocesses $(JOBS) --dist loadfile --no-loadscope-reorder \
 		--max-worker-restart 0
 
-# `make test` skips these tests unless their libraries are installed.
+# `make test` skips tests with libraries that are not installed.
 recipes: $(READY)
 	$(BIN)/python -m pip install --quiet --constraint constraints.txt --editable ".[dev,recipes]"
-	$(BIN)/python -m pytest tests/examples/test_recipes.py
+	$(BIN)/python -m pytest tests/examples/test_recipes.py tests/simulation/scripts/test_what_scripts_do.py
 
 check: $(READY) docs
 	$(BIN)/ruff check src tests benchmarks examples docs

@@ -7,6 +7,7 @@ import torch
 
 from outpace.blocks.naming import state_dict_of
 from outpace.engine.scripts import running
+from outpace.engine.scripts.layout import gradient_of
 from outpace.engine.scripts.model import ScriptModel
 from outpace.errors import ConfigError
 from outpace.optim.torch_optimizers import require_known
@@ -63,6 +64,13 @@ def test_a_parameter_that_was_frozen_at_the_beginning_stays_so_and_an_empty_one_
     model[0].weight.requires_grad_(True)
     with pytest.raises(ConfigError, match=r"0\.weight requires a gradient in iteration 1"):
         script.require_as_begun(1)
+
+
+def test_the_sparse_gradient_of_an_embedding_is_refused():
+    model = torch.nn.Embedding(4, 2, sparse=True)
+    model(torch.tensor([1])).sum().backward()
+    with pytest.raises(ConfigError, match="sparse gradients cannot be shared: make the embedding"):
+        gradient_of(model.weight)
 
 
 class AdamW(torch.optim.AdamW):

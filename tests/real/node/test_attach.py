@@ -143,15 +143,20 @@ def test_a_model_that_cannot_be_shared_is_refused_by_attach():
     )
     model = torch.nn.Linear(2, 2)
     nowhere = torch.nn.Linear(2, 2, device="meta")
-    for optimizer, words in (
-        (torch.optim.LBFGS(model.parameters()), "LBFGS computes several gradients for a step"),
-        (SGD(model.parameters()), "optimizer SGD of .* is not torch's SGD, so it is not one"),
-        (torch.optim.SGD([*model.parameters(), torch.ones(1)]), "1 parameters that the model"),
-        (torch.optim.SGD([{"params": [model.bias], "lr": torch.ones(2)}]), "lr is a Tensor, which"),
-        (torch.optim.SGD(nowhere.parameters()), "meta device"),
+    turns = torch.nn.Linear(2, 2, dtype=torch.cfloat)
+    wide = torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.Linear(2, 2).double())
+    for trained, optimizer, words in (
+        (model, torch.optim.LBFGS(model.parameters()), "LBFGS computes several gradients for a"),
+        (model, torch.optim.Adafactor(model.parameters()), "optimizer Adafactor is not one that"),
+        (model, SGD(model.parameters()), "optimizer SGD of .* is not torch's SGD, so it is not"),
+        (model, torch.optim.SGD([*model.parameters(), torch.ones(1)]), "1 parameters that the mo"),
+        (model, torch.optim.SGD([{"params": [model.bias], "lr": torch.ones(2)}]), "lr is a Tensor"),
+        (turns, torch.optim.SGD(turns.parameters()), r"floating-point dtype, not .*complex64"),
+        (wide, torch.optim.SGD(wide.parameters()), r"one floating-.* not .*float32.*float64"),
+        (nowhere, torch.optim.SGD(nowhere.parameters()), "meta device"),
     ):
         with pytest.raises(ConfigError, match=words):
-            attached(None, 0, experiment, nowhere if "meta" in words else model, optimizer)
+            attached(None, 0, experiment, trained, optimizer)
 
 
 @pytest.mark.parametrize(

@@ -74,12 +74,11 @@ def test_real_workers_have_the_same_buffers_and_send_no_frozen_parameters(tmp_pa
 
 def test_a_setting_that_differs_between_workers_is_named(tmp_path, recwarn):
     words = (
-        "the optimizers of worker-0 and worker-1 have different settings in iteration 0 "
-        r"\(nesterov False and True\), so their parameters differ from now on"
+        r"the optimizers of worker-0 and worker-1 have different settings in iteration {} \({}\)"
     )
-    (warning,) = trained(run, "rates", tmp_path / "r", SSGD).summary["warnings"]
-    assert re.match(words, warning)
-    with pytest.raises(ConfigError, match=words):
+    (warning,) = trained(run, "plateau", tmp_path / "r", SSGD).summary["warnings"]
+    assert re.match(words.format(2, "lr 0.1 and 0.05") + ", so their parameters differ", warning)
+    with pytest.raises(ConfigError, match=words.format(0, "nesterov False and True")):
         trained(simulate, "rates", tmp_path / "v", SSGD, compute=LAW)
     # A server takes a step along a sum with one worker's settings, and says so; `asp` has no sums.
     words = (

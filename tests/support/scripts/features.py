@@ -11,6 +11,7 @@ from pathlib import Path
 
 import torch
 from torch import nn
+from torch.nn.utils import prune
 from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 from torch.utils.checkpoint import checkpoint
 
@@ -70,14 +71,17 @@ def sgd(attach) -> State:
 
 
 def adam_clipped(attach) -> State:
-    """Train with GradScaler, unscale_, clipping and some overflows; OneCycleLR changes betas."""
+    """Train with GradScaler, unscale_, clipping, accumulation and some overflows; OneCycleLR
+    changes betas.
+    """
     model = net()
     model, optimizer = attach(model, torch.optim.Adam(model.parameters(), 0.01, amsgrad=True))
     scheduler = torch.optim.lr_scheduler.OneCycleLR(optimizer, 0.05, STEPS)
     scaler = torch.amp.GradScaler("cpu", init_scale=300.0, growth_interval=2)
     for step in range(STEPS):
-        loss = loss_of(model, step) * (float("inf") if step in (3, 7) else 1.0)
-        scaler.scale(loss).backward()
+        for part in range(2):
+            loss = loss_of(model, 2 * step + part) * (float("inf") if step in (3, 7) else 0.5)
+            scaler.scale(loss).backward()
         scaler.unscale_(optimizer)
         nn.utils.clip_grad_norm_(model.parameters(), 0.1)
         scaler.step(optimizer)
@@ -92,16 +96,19 @@ class Unusual(nn.Module):
 
     def __init__(self) -> None:
         super().__init__()
+        self.first = nn.Linear(8, 8)
         self.spectral = nn.utils.parametrizations.spectral_norm(nn.Linear(8, 8))
         self.normed = nn.utils.parametrizations.weight_norm(nn.Linear(8, 8))
         self.scale, self.empty = nn.Parameter(torch.tensor(1.5)), nn.Parameter(torch.empty(0))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        return self.normed(checkpoint(self.spectral, x, use_reentrant=False)) * self.scale
+        x = checkpoint(self.first, x.requires_grad_(), use_reentrant=True)
+        x = nn.functional.dropout(checkpoint(self.spectral, x, use_reentrant=False), 0.2)
+        return self.normed(x) * self.scale
 
 
 def unusual(attach) -> State:
-    """A rate in a tensor, settings that change, hooks, an average, gradients that pile up."""
+    """Settings that change, hooks, an average, gradients that pile up."""
     torch.manual_seed(1)
     model = Unusual()
     model, optimizer = attach(model, torch.optim.AdamW(model.parameters(), 0.05))
@@ -122,10 +129,84 @@ def unusual(attach) -> State:
     return {**model.state_dict(prefix="model."), **average.state_dict(), "n": torch.stack(norms)}
 
 
-CASES = {f.__name__: f for f in (sgd, adam_clipped, unusual)}
+class Related(nn.Module):
+    """`target` follows `online`; the optimizer has only the rest."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.online, self.target, self.spare = nn.Linear(8, 8), nn.Linear(8, 8), nn.Linear(8, 8)
+        self.target.requires_grad_(False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return self.spare(torch.tanh(self.online(x))) - self.target(x)
+
+
+def changed(attach) -> State:
+    """The model changes after `attach`: weights are tied and pruned, a layer is frozen and thawed.
+
+    A closure computes the loss, on which a schedule depends.
+    """
+    torch.manual_seed(1)
+    model = Related()
+    followed = [*zip(model.target.parameters(), model.online.parameters(), strict=True)]
+    trained = [*model.online.parameters(), *model.spare.parameters()]
+    model, optimizer = attach(model, torch.optim.SGD(trained, 0.1, momentum=0.9, weight_decay=0.1))
+    schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0)
+    for step in range(STEPS):
+        if step == 2:
+            model.spare.weight = model.online.weight
+        if step == 4:
+            prune.l1_unstructured(model.online, "weight", 0.5)
+        model.online.bias.requires_grad_(not 6 <= step < 9)
+
+        def closure(step=step):
+            optimizer.zero_grad(set_to_none=step % 2 == 0)
+            loss = loss_of(model, step)
+            loss.backward()
+            return loss
+
+        schedule.step(optimizer.step(closure).item())
+        with torch.no_grad():
+            for target, online in followed:
+                target.lerp_(online, 0.2)
+    return {**model.state_dict(), "lr": torch.tensor(optimizer.param_groups[0]["lr"])}
+
+
+def compiled(attach) -> State:
+    """Train a compiled model with a learning rate in a tensor."""
+    torch.manual_seed(1)
+    model = torch.compile(nn.Linear(8, 8), backend="aot_eager")
+    model, optimizer = attach(model, torch.optim.AdamW(model.parameters(), torch.tensor(0.05)))
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(optimizer, 0.9)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss_of(model, step).backward()
+        optimizer.step()
+        scheduler.step()
+    return model.state_dict()
+
+
+def adapters(attach) -> State:
+    """Train adapters of `peft` with an optimizer that also has the frozen parameters."""
+    from peft import LoraConfig, get_peft_model
+
+    torch.manual_seed(1)
+    layers = nn.Sequential(nn.Linear(8, 32), nn.Tanh(), nn.Linear(32, 8))
+    lora = LoraConfig(target_modules=["0", "2"], r=2, init_lora_weights="gaussian")
+    model = get_peft_model(layers, lora)
+    model, optimizer = attach(model, torch.optim.AdamW(model.parameters(), 0.05))
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        loss_of(model, step).backward()
+        optimizer.step()
+    return model.state_dict()
+
+
+CASES = {f.__name__: f for f in (sgd, adam_clipped, unusual, changed, compiled, adapters)}
 
 if __name__ == "__main__":
     warnings.simplefilter("error")
+    warnings.filterwarnings("ignore", "Using .torch.compile")
     case, folder = sys.argv[1:]
     state = CASES[case](outpace.attach)
     outpace.finish()

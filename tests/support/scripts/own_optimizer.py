@@ -1,12 +1,14 @@
-"""An optimizer that exists only in this script, and learning rates that each worker sets itself.
+"""An optimizer that servers do not know takes the steps of its worker: `own_optimizer.py KIND`.
 
-`own_optimizer.py KIND RATES`: KIND is `own` or a class of torch.optim; with RATES `apart` worker 1
-halves its rate after two steps. Each worker saves what it has trained before it leaves the run.
+KIND is `own`, whose class exists only in this script, or a class with its module. Each worker saves
+what it has trained before it leaves the run.
 """
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
+from importlib import import_module
 
 import torch
 
@@ -33,21 +35,25 @@ class Own(torch.optim.Optimizer):
                     p.sub_(group["direction"](state["momentum"]), alpha=group["lr"])
 
 
-if __name__ == "__main__":
-    kind, rates = sys.argv[1:]
+def train(kind: str, attach: Callable = outpace.attach, ranks: range | None = None) -> dict:
+    """Train, and return the model and the optimizer's state. ranks: whose data are used."""
     torch.manual_seed(0)
     model = torch.nn.Sequential(torch.nn.Linear(6, 8), torch.nn.Tanh(), torch.nn.Linear(8, 3))
     model[0].bias.requires_grad_(False)
-    make = Own if kind == "own" else getattr(torch.optim, kind)
-    model, optimizer = outpace.attach(model, make(model.parameters(), lr=0.02))
-    data = torch.Generator().manual_seed(outpace.rank())
-    for step in range(STEPS):
-        inputs = torch.randn(8, 6, generator=data)
-        if rates == "apart" and step == 2 and outpace.rank() == 1:
-            optimizer.param_groups[0]["lr"] /= 2
+    library, _, name = kind.rpartition(".")
+    make = getattr(import_module(library), name) if library else Own
+    model, optimizer = attach(model, make(model.parameters(), lr=0.02))
+    getattr(optimizer, "train", list)()  # of schedulefree
+    data = [torch.Generator().manual_seed(rank) for rank in ranks or [outpace.rank()]]
+    for _ in range(STEPS):
+        inputs = torch.cat([torch.randn(8, 6, generator=each) for each in data])
         optimizer.zero_grad()
         torch.nn.functional.mse_loss(model(inputs), inputs[:, :3]).backward()
         optimizer.step()
-    trained = {"model": model.state_dict(), "optimizer": optimizer.state_dict()["state"]}
-    torch.save(trained, outpace.output_dir() / "end.pt")
+    getattr(optimizer, "eval", list)()
+    return {"model": model.state_dict(), "optimizer": optimizer.state_dict()["state"]}
+
+
+if __name__ == "__main__":
+    torch.save(train(sys.argv[1]), outpace.output_dir() / "end.pt")
     outpace.finish()

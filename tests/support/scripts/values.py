@@ -1,7 +1,8 @@
 """A bfloat16 model with frozen parameters and unusual buffers. `values.py KIND FOLDER`.
 
-Each worker saves its model at the end. KIND `rates`: the second worker's learning rate falls, and
-its `nesterov` differs; `unfreezes`: a frozen parameter is trained after a step.
+Each worker saves its model at the end. KIND `plateau`: the second worker's loss rises, and its
+learning rate falls; `rates`: its `nesterov` differs; `unfreezes`: a frozen parameter is trained
+after a step.
 """
 
 from __future__ import annotations
@@ -51,13 +52,14 @@ if __name__ == "__main__":
         model.frequencies += 1  # worker 0's are used
     settings = {"nesterov": kind == "rates" and rank == 1, "momentum": 0.9}
     optimizer = torch.optim.SGD(model.parameters(), 0.1, **settings)
+    schedule = torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, factor=0.5, patience=0)
     model, optimizer = outpace.attach(model, optimizer)
     for step in range(STEPS):
         optimizer.zero_grad()
         model(batch(rank, step))[:, 0].log().mean().neg().backward()
         optimizer.step()
-        if kind == "rates" and rank and step == 1:
-            optimizer.param_groups[0]["lr"] = torch.tensor(0.05)
+        if kind == "plateau":
+            schedule.step(float(step if rank else -step))
         if kind == "unfreezes":
             model.base.bias.requires_grad_(True)
     outpace.finish()
