@@ -179,10 +179,7 @@ def scaler():
     end(model)
 
 
-@case
-def closure():
-    model = DDP(Net())
-    optimizer = sgd(model.parameters())
+def closures(model, optimizer):
     for step in range(STEPS):
 
         def evaluate(step=step):
@@ -192,6 +189,12 @@ def closure():
             return loss
 
         say(f"step {step}: loss {optimizer.step(evaluate).item():.6f}")
+
+
+@case
+def closure():
+    model = DDP(Net())
+    closures(model, sgd(model.parameters()))
     end(model)
 
 
@@ -281,6 +284,55 @@ def compressed():
     model = DDP(Net())
     model.register_comm_hook(PowerSGDState(None, start_powerSGD_iter=2), powerSGD_hook)
     train(model, sgd(model.parameters()))
+    end(model)
+
+
+@case
+def passes():
+    """Train with two passes before a backward pass, a second one, a penalty and limited weights."""
+    model = DDP(nn.Sequential(nn.Linear(6, 8), nn.Tanh(), nn.Linear(8, 3)))
+    optimizer = torch.optim.RMSprop(model.parameters(), lr=0.01)
+    for step in range(STEPS):
+        optimizer.zero_grad()
+        x, other = batch(step)[0].requires_grad_(), batch(step + 100)[0]
+        (slope,) = torch.autograd.grad(model.module(x).sum(), x, create_graph=True)
+        (nn.functional.mse_loss(model(x), model(other)) + slope.square().mean()).backward()
+        loss_of(model, step).backward()
+        optimizer.step()
+        with torch.no_grad():
+            for p in model.parameters():
+                p.clamp_(-0.2, 0.2)
+    end(model)
+
+
+@case
+def frozen():
+    """Freeze a layer for a while, and train another one only later, in a new wrapper."""
+    net = Net()
+    net.first.requires_grad_(False)
+    model, optimizer = DDP(net, find_unused_parameters=True), sgd(net.last.parameters())
+    for step in range(STEPS):
+        if step == 2:
+            net.first.requires_grad_(True)
+            model = DDP(net, find_unused_parameters=True)
+            optimizer.add_param_group({"params": [*net.first.parameters()], "lr": 0.02})
+        net.last.requires_grad_(step not in (3, 4))
+        train(model, optimizer, steps=1)
+    end(model)
+
+
+@case
+def lbfgs():
+    model = DDP(Net())
+    optimizer = torch.optim.LBFGS(model.parameters(), max_iter=3, tolerance_grad=0)
+    closures(model, optimizer)
+    end(model)
+
+
+@case
+def compiled():
+    model = DDP(Net())
+    train(torch.compile(model, backend="eager"), sgd(model.parameters()))
     end(model)
 
 
