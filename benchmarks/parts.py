@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks.recorded import origin, write_json
-from benchmarks.rows import Row, markdown
+from benchmarks.rows import Row, markdown, table
 
 from benchmarks import recorded
 from outpace.errors import OutpaceError
@@ -123,8 +123,8 @@ def _markdown(part: str, found: dict[str, Any]) -> list[str]:
 def _cells(rows: Sequence[Cells]) -> list[str]:
     """Return the table of rows that are cells by column."""
     columns = [column for column in rows[0] if column != "met"]
-    lines = [f"| {' | '.join(columns)} | |", f"|{'---|' * len(columns)}---|"]
-    for row in rows:
-        missed = "" if row["met"] else "**missed**"
-        lines.append(f"| {' | '.join(str(row[column]) for column in columns)} | {missed} |")
-    return lines
+    cells = [
+        [*(str(row[column]) for column in columns), "" if row["met"] else "**missed**"]
+        for row in rows
+    ]
+    return table([*columns, ""], cells)

@@ -11,7 +11,7 @@ import gc
 import math
 import statistics
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -106,7 +106,7 @@ def in_turn(programs: Sequence[Callable[[], float]], repetitions: int) -> list[l
 
 def markdown(rows: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return the table of rows as plain data."""
-    lines = ["| what | median | around it | goal |", "|---|---|---|---|"]
+    cells = []
     for each in rows:
         unit, goal = each["unit"], each["goal"]
         median, low, high = (_shown(each[name], unit) for name in ("median", "low", "high"))
@@ -116,8 +116,14 @@ def markdown(rows: Sequence[Mapping[str, Any]]) -> list[str]:
             said += "" if each["met"] else ", **missed**"
         note = f" ({each['note']})" if each.get("note") else ""
         around = f"{low} to {high} ({each['around']})"
-        lines.append(f"| {each['what']} | {median}{note} | {around} | {said} |")
-    return lines
+        cells.append([each["what"], f"{median}{note}", around, said])
+    return table(["what", "median", "around it", "goal"], cells)
+
+
+def table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    """Return the lines of a table in Markdown."""
+    head, *lines = (f"| {' | '.join(cells)} |" for cells in (columns, *rows))
+    return [head, f"|{'---|' * len(columns)}", *lines]
 
 
 def _shown(value: float, unit: str) -> str:

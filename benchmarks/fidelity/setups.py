@@ -93,12 +93,7 @@ def sleeping(mb: float, quick: bool) -> Setup:
     large = mb >= 10
     iterations = 4 if quick else 40 if large else 80
     mean_s = 0.05 if quick else 1.0 if large else 0.15
-    base = {
-        **_training(mb, iterations, mean_s),
-        "workers": 3 if quick else 8,
-        "servers": 2,
-        "compute": _law(mean_s, 3 if quick else 8),
-    }
+    base = _sleeps(mb, iterations, mean_s, 3 if quick else 8)
     return Setup("a", f"{mb:g} MB", base, _calibration(quick), 1.5, known_law=True)
 
 
@@ -123,20 +118,10 @@ def computing(quick: bool) -> Setup:
 
 def hosts(quick: bool) -> Setup:
     """Part (c): every role has a network namespace; 4 workers, 2 servers, one of them slow."""
-    base = _on_hosts(quick)
+    iterations, mean_s, workers = (4, 0.05, 2) if quick else (80, 0.2, 4)
+    base = _sleeps(1.0, iterations, mean_s, workers)
     places = _one_each(base, [LINK, SLOW_LINK])
     return Setup("c", "hosts", base, _calibration(quick), 1.5, known_law=True, hosts=places)
-
-
-def _on_hosts(quick: bool) -> Plain:
-    iterations, mean_s = (4, 0.05) if quick else (80, 0.2)
-    workers = 2 if quick else 4
-    return {
-        **_training(1.0, iterations, mean_s),
-        "workers": workers,
-        "servers": 2,
-        "compute": _law(mean_s, workers),
-    }
 
 
 def _one_each(base: Plain, of_servers: Sequence[Link]) -> Places:
@@ -168,18 +153,19 @@ def _calibration(quick: bool) -> Plain:
     return {"stop": {"iterations": 25}} if quick else {}
 
 
-def _law(mean_s: float, workers: int) -> Plain:
-    """Return a law of run times on a cluster whose workers are the same for all seeds."""
-    factors = list(FACTORS[:workers])
-    return {"kind": "lognormal", "mean_s": mean_s, "cv": 0.3, "factors": factors}
+def _sleeps(mb: float, iterations: int, mean_s: float, workers: int) -> Plain:
+    """Return the keys of a training whose loss falls from 2.3 to about 1 in these iterations.
 
-
-def _training(mb: float, iterations: int, mean_s: float) -> Plain:
-    """Return the keys of a training whose loss falls from 2.3 to about 1 in these iterations."""
+    A law of run times says how long workers sleep; the workers are the same for all seeds.
+    """
+    law = {"kind": "lognormal", "mean_s": mean_s, "cv": 0.3, "factors": list(FACTORS[:workers])}
     return {
         "task": {"kind": "python", "target": f"{TASK}:make_task", "arguments": {"mb": mb}},
         "batch_size": 16,
         "optimizer": {"lr": 6.0 / iterations},
+        "workers": workers,
+        "servers": 2,
+        "compute": law,
         "evaluate": {"every_s": iterations * mean_s / 15, "samples": 200},
         "stop": {"iterations": iterations},
         "shared_memory": False,  # the network is predicted

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from benchmarks.fidelity.judging import Goal
 from benchmarks.fidelity.outcome import COUNTS, QUANTITIES, Outcome
+from benchmarks.rows import table
 
 from outpace.support.words import plural
 
@@ -20,10 +21,10 @@ def markdown(outcomes: Sequence[Outcome], goals: Sequence[Goal], when: Mapping[s
     lines += [f"{when['date']}, commit {when['commit']}.", ""]
     if goals:
         found = [[each.what, each.found, each.goal, _VERDICT[each.met]] for each in goals]
-        lines += [*_rows([["goal", "measured", "limit", ""], ["---"] * 4, *found]), ""]
+        lines += [*table(["goal", "measured", "limit", ""], found), ""]
     lines += [_TABLES, ""]
     for title, head, rows in _tables(outcomes):
-        lines += [f"**{title}**", "", *_rows([head, ["---"] * len(head), *rows]), ""]
+        lines += [f"**{title}**", "", *table(head, rows), ""]
     return "\n".join(lines).rstrip() + "\n"
 
 
@@ -74,7 +75,3 @@ def _cell(outcomes: Sequence[Outcome], quantity: str) -> str:
     form = ".2f" if quantity == "staleness" else ".0f" if quantity in COUNTS else ".3g"
     difference = f" ({predicted / real - 1:+.1%})" if real else ""
     return f"{predicted:{form}} / {real:{form}}{difference}"
-
-
-def _rows(rows: Iterable[Sequence[str]]) -> list[str]:
-    return ["| " + " | ".join(row) + " |" for row in rows]

@@ -34,12 +34,7 @@ def make_task(mb: float = 1.0) -> Task:
     model = nn.Sequential(bag, nn.Linear(width, CLASSES, bias=False))
     pixels, classes = load_digits()
     inputs = pixels.reshape(-1, PIXELS).long() + LEVELS * torch.arange(PIXELS)
-    return Task(
-        model=model,
-        loss=nn.functional.cross_entropy,
-        train=(inputs[:_TRAIN], classes[:_TRAIN]),
-        test=(inputs[_TRAIN:], classes[_TRAIN:]),
-    )
+    return _classifying(model, inputs, classes)
 
 
 def make_network(channels: int = 128) -> Task:
@@ -50,8 +45,12 @@ def make_network(channels: int = 128) -> Task:
     head = (nn.AdaptiveAvgPool2d(2), nn.Flatten(), nn.Linear(4 * channels, CLASSES))
     pixels, classes = load_digits()
     inputs = pixels.reshape(-1, 1, 8, 8).float() / LEVELS
+    return _classifying(nn.Sequential(*layers, *head), inputs, classes)
+
+
+def _classifying(model: nn.Module, inputs: torch.Tensor, classes: torch.Tensor) -> Task:
     return Task(
-        model=nn.Sequential(*layers, *head),
+        model=model,
         loss=nn.functional.cross_entropy,
         train=(inputs[:_TRAIN], classes[:_TRAIN]),
         test=(inputs[_TRAIN:], classes[_TRAIN:]),

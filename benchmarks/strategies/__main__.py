@@ -104,7 +104,7 @@ def regrets(chosen: Sequence[Cell], options: argparse.Namespace) -> int:
             cell = with_data(each.cell)
             recommended = advised(cell, out / cell.task / cell.cluster, options.budget)
             found.append(regret(each, recommended, cell, options.processes))
-            print(found[-1].line, file=sys.stderr)
+            print(*found[-1].row, sep=", ", file=sys.stderr)
             if options.record:
                 keep(found[-1], each.cell, recorded.origin())
     found = kept(chosen) if options.record else found

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from benchmarks.recorded import write_json
+from benchmarks.rows import table
 from benchmarks.strategies import measuring
 from benchmarks.strategies.measuring import in_processes, longest_s
 from benchmarks.strategies.outcome import Outcome, path_of, plain_time, settings_of, time_of
@@ -53,12 +54,9 @@ class Regret:
     origin: Mapping[str, str]
 
     @property
-    def line(self) -> str:
-        """A row of a table in Markdown."""
-        return f"| {self.cell} | {self.best} | {self.advised} | {percent(overall([self]))} |"
-
-
-HEAD: Final = "| cell | best of the suite | advised | regret |\n|---|---|---|---|"
+    def row(self) -> tuple[str, str, str, str]:
+        """A row of the table of regrets."""
+        return self.cell, self.best, self.advised, percent(overall([self]))
 
 
 def advised(cell: Cell, folder: Path, budget: str | None) -> dict[str, Any]:
@@ -173,7 +171,8 @@ def goal_met(found: Sequence[Regret]) -> bool | None:
 
 def judged(found: Sequence[Regret]) -> str:
     """Return all regrets as a table, with a row for all cells together."""
-    return "\n".join([HEAD, *(each.line for each in found), "", f"Together {verdict(found)}"])
+    lines = table(["cell", "best of the suite", "advised", "regret"], [each.row for each in found])
+    return "\n".join([*lines, "", f"Together {verdict(found)}"])
 
 
 def verdict(found: Sequence[Regret]) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from benchmarks.rows import table as markdown
 from benchmarks.strategies.outcome import Measured, Outcome
 from benchmarks.strategies.regret import Regret, judged, verdict
 from benchmarks.strategies.suite import CLUSTERS, HERE
@@ -88,17 +89,16 @@ def best(outcomes: Sequence[Outcome]) -> list[str]:
     """
     tasks = list(dict.fromkeys(each.cell.task for each in outcomes))
     by_name = {each.cell.name: each for each in outcomes}
-    lines = [f"| cluster | {' | '.join(tasks)} |", f"|---|{'---|' * len(tasks)}"]
+    rows = []
     for cluster in CLUSTERS:
         found = [by_name.get(f"{task}/{cluster}") for task in tasks]
         if any(found):
-            row = ["" if each is None else _best(each) for each in found]
-            lines.append(f"| {cluster} | {' | '.join(row)} |")
+            rows.append([cluster, *("" if each is None else _best(each) for each in found)])
     meaning = [
         "The best strategy, its time to the target in times of BSP's with a 95 % interval, and how",
         "many others the seeds do not tell apart from it.",
     ]
-    return [*lines, "", *meaning]
+    return [*markdown(["cluster", *tasks], rows), "", *meaning]
 
 
 def _best(outcome: Outcome) -> str:
@@ -118,11 +118,8 @@ def _of_task(outcomes: Mapping[str, Outcome]) -> list[str]:
     names = list(
         dict.fromkeys(each.name for name in clusters for each in outcomes[name].strategies)
     )
-    lines = [f"| strategy | {' | '.join(clusters)} |", f"|---|{'---|' * len(clusters)}"]
-    for name in names:
-        row = [_cell(outcomes[cluster], name) for cluster in clusters]
-        lines.append(f"| {name} | {' | '.join(row)} |")
-    return lines
+    rows = [[name, *(_cell(outcomes[cluster], name) for cluster in clusters)] for name in names]
+    return markdown(["strategy", *clusters], rows)
 
 
 def _cell(outcome: Outcome, name: str) -> str:

@@ -8,6 +8,7 @@ from typing import Final
 
 import numpy as np
 from benchmarks.papers.over_seeds import Spread
+from benchmarks.rows import table
 
 from outpace.predict.replay import Replay
 
@@ -62,8 +63,8 @@ def markdown(kept: Kept, observation: str) -> str:
     """Return a table of Ω with this observation: a row for each rule, a column for each cluster."""
     found = {name: rows for (name, seen), rows in kept.items() if seen == observation}
     rules = dict.fromkeys(rule for rows in found.values() for rule in rows)
-    lines = [f"| {observation} | {' | '.join(found)} |", f"|---|{'---|' * len(found)}"]
-    for rule in rules:
-        cells = [f"{rows[rule].omega:.2f}" if rule in rows else "" for rows in found.values()]
-        lines.append(f"| {rule} | {' | '.join(cells)} |")
-    return "\n".join(lines)
+    cells = [
+        [rule, *(f"{rows[rule].omega:.2f}" if rule in rows else "" for rows in found.values())]
+        for rule in rules
+    ]
+    return "\n".join(table([observation, *found], cells))
