@@ -23,6 +23,7 @@ from dataclasses import replace
 from pathlib import Path
 from time import monotonic
 
+import torch
 from benchmarks.papers import results
 from benchmarks.papers.claims import Claim, show, write
 from benchmarks.papers.curves import curves_of
@@ -126,6 +127,7 @@ def _claims(name: str, overrides: Sequence[str], *, record: bool) -> Sequence[Cl
     claims: Sequence[Claim]
     with free_folder(RUNS, name) as out:
         if hasattr(paper, "run"):
+            torch.set_num_threads(1)
             claims = paper.run(data, out)
         else:
             variants = variants_of(name, data)

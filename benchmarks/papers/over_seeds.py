@@ -111,6 +111,16 @@ def over_seeds(runs: Iterable[Run], quantity: Callable[[Run], float]) -> Spread:
     return Spread(tuple(map(quantity, runs)))
 
 
+def lowest(values: Iterable[Spread]) -> Spread:
+    """Return the quantity with the smallest mean."""
+    return min(values, key=lambda each: each.mean)
+
+
+def highest(values: Iterable[Spread]) -> Spread:
+    """Return the quantity with the largest mean."""
+    return max(values, key=lambda each: each.mean)
+
+
 def show_spreads(title: str, rows: Mapping[str, Any]) -> None:
     """Print a table of dataclasses of spreads, by name, with a column for each field."""
     columns = [each.name for each in fields(next(iter(rows.values())))]

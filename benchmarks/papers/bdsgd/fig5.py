@@ -9,7 +9,6 @@ from time import thread_time
 from typing import Any, Final
 
 import numpy as np
-import torch
 from benchmarks.papers.bdsgd.cut_offs.clusters import SPEEDS, Recorded, drifting
 from benchmarks.papers.bdsgd.cut_offs.measuring import FIT_SEED
 from benchmarks.papers.bdsgd.trainings import ALL, Curves, Plain, train, with_models
@@ -55,7 +54,6 @@ Rows = Mapping[str, Found]
 
 def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
     """Train, show and judge."""
-    torch.set_num_threads(1)
     judged: list[Claim] = []
     for speed, setting in data["speeds"].items():
         iterations = setting["iterations"]

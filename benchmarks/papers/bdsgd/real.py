@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
-import torch
 from benchmarks.papers.bdsgd.trainings import ALL, Measured, Plain, measured, with_models
 from benchmarks.papers.bursts import WORKERS, drawn
 from benchmarks.papers.claims import Claim
@@ -30,7 +29,6 @@ SOON_S: Final = 0.05  # an aborted sleep ends after this time; otherwise it last
 
 def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
     """Record, fit, train in real processes, show and judge."""
-    torch.set_num_threads(1)
     experiment = data["experiment"]
     first = data["seed"]
     path = _written(first, out / "recording.parquet")

@@ -7,7 +7,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-import torch
 from benchmarks.papers.bdsgd.cut_offs.clusters import Recorded, four_nodes, switching_nodes
 from benchmarks.papers.bdsgd.cut_offs.measuring import clusters
 from benchmarks.papers.bdsgd.trainings import (
@@ -39,7 +38,6 @@ Rows = Mapping[str, Measured]
 
 def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
     """Train, show and judge."""
-    torch.set_num_threads(1)
     judged: list[Claim] = []
     for name in data["clusters"]:
         more = data["settings"][name]

@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow.compute as pc
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curve, Curves, Experiments
-from benchmarks.papers.over_seeds import Spread, all_of, over_seeds
+from benchmarks.papers.over_seeds import Spread, all_of, highest, over_seeds
 from benchmarks.papers.pace import listed, paces_of
 
 QUICK = ("seeds=1", "stop.iterations=40")
@@ -28,7 +28,7 @@ def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     paces = paces_of(curves)
     numbers = [paces[f"soft {alpha}"] for alpha in NUMBERS]
     by_significance, constant = paces[SIGNIFICANCE], paces[CONSTANT]
-    best = max((each.accuracy for each in paces.values()), key=lambda each: each.mean)
+    best = highest(each.accuracy for each in paces.values())
     alphas = {alpha: in_quarters(curves[f"soft {alpha}"]) for alpha in NUMBERS}
     return [
         Claim(

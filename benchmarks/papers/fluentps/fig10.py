@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curves, Experiments, of_case
-from benchmarks.papers.over_seeds import Spread, all_of
+from benchmarks.papers.over_seeds import Spread, all_of, highest, lowest
 from benchmarks.papers.pace import Pace, paces_of
 
 QUICK = ("seeds=1", "stop.iterations=15")
@@ -56,7 +56,7 @@ def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
 def _speed(paces: Mapping[str, Pace]) -> list[Claim]:
     ssp, asp, half = paces["SSP"], paces["ASP"], paces["PSSP 0.5"]
     others = [each for model, each in paces.items() if model != "ASP"]
-    next_s = min((each.seconds for each in others), key=lambda seconds: seconds.mean)
+    next_s = lowest(each.seconds for each in others)
     return [
         Claim(
             "figure 10",
@@ -89,5 +89,4 @@ def _lost(paces: Mapping[str, Pace], pssp: str) -> Spread:
 
 def _best(paces: Mapping[str, Pace]) -> Spread:
     """Return by how much the accuracy of ASP is below the better one of two PSSP."""
-    found = [_lost(paces, model) for model in ("PSSP 0.3", "PSSP 0.5")]
-    return max(found, key=lambda each: each.mean)
+    return highest(_lost(paces, model) for model in ("PSSP 0.3", "PSSP 0.5"))

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.curves import Curves, Experiments
-from benchmarks.papers.over_seeds import Spread, all_of
+from benchmarks.papers.over_seeds import Spread, all_of, highest, lowest
 from benchmarks.papers.pace import Pace, listed, paces_of, percent_less
 
 QUICK = ("seeds=1", "stop.iterations=60")
@@ -35,11 +35,6 @@ def _is_left(saved: Spread, published: float) -> bool:
     return 1 / LEFT <= (100 - saved.mean) / (100 - published) <= LEFT
 
 
-def _most(values: Sequence[Spread]) -> Spread:
-    """Return the quantity with the largest mean."""
-    return max(values, key=lambda each: each.mean)
-
-
 def _soft(pairs: list[tuple[Pace, Pace]]) -> list[Claim]:
     delayed, seconds = _saved(pairs)
     return [
@@ -49,7 +44,7 @@ def _soft(pairs: list[tuple[Pace, Pace]]) -> list[Claim]:
             f"{_delays(pairs)}: {listed(delayed)} % less",
             all_of(
                 [
-                    _most(delayed) is delayed[-1],
+                    highest(delayed) is delayed[-1],
                     _is_left(delayed[-1], 97.1),
                     *(pssp.delayed.below(ssp.delayed) for pssp, ssp in pairs),
                 ]
@@ -62,7 +57,7 @@ def _soft(pairs: list[tuple[Pace, Pace]]) -> list[Claim]:
             f"{listed(seconds)} % less",
             all_of(
                 [
-                    _most(seconds).near(28.5, TIME_APART),
+                    highest(seconds).near(28.5, TIME_APART),
                     *(pssp.seconds.below(ssp.seconds) for pssp, ssp in pairs),
                 ]
             ),
@@ -82,21 +77,21 @@ def _lazy(soft: list[tuple[Pace, Pace]], lazy: list[tuple[Pace, Pace]]) -> list[
             "figure 9",
             "lazy is up to 1.24 times faster than soft, with up to 97.1 % fewer delayed pulls",
             f"A to H: {listed(speedups, 2)} times, {listed(fewer)} % fewer",
-            _most(speedups).near(1.24, SPEED_APART) and _is_left(_most(fewer), 97.1),
+            highest(speedups).near(1.24, SPEED_APART) and _is_left(highest(fewer), 97.1),
             margin=f"within {SPEED_APART} times; what is left within a factor of {LEFT:g}",
         ),
         Claim(
             "figure 9",
             "PSSP is sometimes faster with soft than with lazy",
             f"A, C, E, G: {listed(speedups[::2], 2)} times",
-            min(speedups[::2], key=lambda each: each.mean).below(0.98),
+            lowest(speedups[::2]).below(0.98),
             margin="below 0.98 times in one",
         ),
         Claim(
             "figure 9, lazy",
             "PSSP delays up to 70.7 % fewer pulls than SSP",
             f"{_delays(lazy)}: {listed(delayed)} % less",
-            _is_left(_most(delayed), 70.7),
+            _is_left(highest(delayed), 70.7),
             margin=f"what is left within a factor of {LEFT:g}",
         ),
     ]
@@ -104,7 +99,7 @@ def _lazy(soft: list[tuple[Pace, Pace]], lazy: list[tuple[Pace, Pace]]) -> list[
 
 def _accuracy(paces: Mapping[str, Pace]) -> Claim:
     values = [pace.accuracy for pace in paces.values()]
-    low, high = (end(values, key=lambda each: each.mean) for end in (min, max))
+    low, high = lowest(values), highest(values)
     return Claim(
         "figure 9",
         "equal bounds: the accuracies are alike",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from operator import attrgetter
@@ -100,20 +100,11 @@ def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
 
 
 def _of_case(where: str, rows: Mapping[str, Found]) -> list[Claim]:
-    order = (HPSGD, LOCAL, SSGD)
     hpsgd, ssgd = rows[HPSGD], rows[SSGD]
     apart = hpsgd.final_accuracy - ssgd.final_accuracy
+    seconds = {name: [row.seconds(target) for target in TARGETS] for name, row in rows.items()}
     return [
-        Claim(
-            where,
-            f"HPSGD comes to {BOTH} before Local SGD, and that before SSGD",
-            listed_seconds({name: map(rows[name].seconds, TARGETS) for name in order}),
-            all_of(
-                rows[one].seconds(target).below(rows[other].seconds(target))
-                for one, other in pairwise(order)
-                for target in TARGETS
-            ),
-        ),
+        comes_first(where, BOTH, seconds),
         Claim(
             where,
             "after as many iterations HPSGD is as accurate as SSGD",
@@ -145,14 +136,14 @@ def _computing(rows: Mapping[str, Found]) -> list[Claim]:
             "figure 6 (a)",
             f"computing to {BOTH} takes HPSGD roughly as long as SSGD",
             f"{' and '.join(f'{ratio:.2f}' for ratio in ratios)} times as long: "
-            + listed_seconds({HPSGD: hpsgd, SSGD: ssgd}),
+            + _listed({HPSGD: hpsgd, SSGD: ssgd}),
             all(ratio.near(1.0, ROUGHLY) for ratio in ratios),
             margin=f"within {ROUGHLY:.0%}",
         ),
         Claim(
             "figure 6 (a)",
             f"computing to {BOTH} takes Local SGD longer than SSGD and HPSGD",
-            listed_seconds({HPSGD: hpsgd, SSGD: ssgd, LOCAL: local}),
+            _listed({HPSGD: hpsgd, SSGD: ssgd, LOCAL: local}),
             all_of(
                 less.below(more)
                 for other in (ssgd, hpsgd)
@@ -162,7 +153,22 @@ def _computing(rows: Mapping[str, Found]) -> list[Claim]:
     ]
 
 
-def listed_seconds(seconds: Mapping[str, Iterable[Spread]]) -> str:
+def comes_first(where: str, targets: str, seconds: Mapping[str, Sequence[Spread]]) -> Claim:
+    """Judge whether HPSGD is the first at each target, and SSGD the last."""
+    order = (HPSGD, LOCAL, SSGD)
+    return Claim(
+        where,
+        f"HPSGD comes to {targets} before Local SGD, and that before SSGD",
+        _listed({name: seconds[name] for name in order}),
+        all_of(
+            sooner.below(later)
+            for one, other in pairwise(order)
+            for sooner, later in zip(seconds[one], seconds[other], strict=True)
+        ),
+    )
+
+
+def _listed(seconds: Mapping[str, Sequence[Spread]]) -> str:
     """Write the seconds of strategies to both targets."""
     return "; ".join(
         f"{name} {' and '.join(f'{each:.1f}' for each in of)} s" for name, of in seconds.items()

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import torch
 from benchmarks.papers.claims import Claim
 from benchmarks.papers.over_seeds import Spread, all_of, show_spreads
 
@@ -40,7 +39,6 @@ class Found:
 
 def run(data: Mapping[str, Any], out: Path) -> list[Claim]:
     """Run every seed in both ways, show and judge."""
-    torch.set_num_threads(1)
     measured: dict[str, list[tuple[float, ...]]] = {name: [] for name in data["strategies"]}
     for seed in range(data["seed"], data["seed"] + data["seeds"]):
         for name, sync in data["strategies"].items():

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, ClassVar, Final
 
 import numpy as np
-import torch
 from benchmarks.papers.bdsgd.cut_offs.clusters import (
     PAPERS_EVENT,
     SPEEDS,
@@ -132,7 +131,6 @@ def measure_rules(data: Mapping[str, Any]) -> Kept:
     Raises:
         ConfigError: for a cluster that does not exist.
     """
-    torch.set_num_threads(1)
     known = clusters()
     if unknown := set(data["clusters"]) - set(known):
         raise ConfigError(f"no cluster {', '.join(unknown)}; known: {', '.join(known)}")
