@@ -38,8 +38,7 @@ class Curve:
     @property
     def final(self) -> float:
         """Mean loss over the last quarter; infinite for a run that failed."""
-        last = self.loss[-max(1, len(self.loss) // 4) :]
-        return math.inf if self.error else sum(last) / len(last)
+        return math.inf if self.error else last_quarter(self.loss)
 
     def seconds_above(self, loss: float) -> float:
         """Return the total time with a larger loss; infinite if the loss was never that small.
@@ -79,6 +78,12 @@ class Curve:
         assert self.folder is not None
         table = pq.read_table(self.folder / MESSAGES)
         return table.filter(pc.field("kind") == kind)
+
+
+def last_quarter(values: Sequence[float]) -> float:
+    """Return the mean over the last quarter of the evaluations."""
+    last = values[-max(1, len(values) // 4) :]
+    return sum(last) / len(last)
 
 
 Curves = Mapping[str, Sequence[Curve]]  # by variant

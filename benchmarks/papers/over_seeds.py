@@ -60,10 +60,8 @@ class Spread:
         below 0.
         """
         difference = self - other
-        if len(difference.values) == 1 or not difference.is_finite:
+        if len(set(difference.values)) == 1 or not difference.is_finite:
             return all(value < 0 for value in difference.values)
-        if len(set(difference.values)) == 1:
-            return difference.values[0] < 0
         if not mean_of(difference.values).excludes(0.0):
             return UNDECIDED
         return difference.mean < 0

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from benchmarks.papers.curves import Curve, Curves, require_complete
+from benchmarks.papers.curves import Curve, Curves, last_quarter, require_complete
 from benchmarks.papers.over_seeds import Spread, over_seeds
 
 
@@ -61,8 +61,7 @@ def _hundreds(run: Curve) -> float:
 
 def accuracy(curve: Curve) -> float:
     """Return the mean accuracy over the last quarter of the evaluations, NaN without accuracies."""
-    last = curve.accuracy[-max(1, len(curve.accuracy) // 4) :]
-    return math.nan if None in last else sum(last) / len(last)
+    return math.nan if None in curve.accuracy else last_quarter(curve.accuracy)
 
 
 def percent_less(less: Spread, than: Spread) -> Spread:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import numpy as np
@@ -36,7 +36,7 @@ def pace_between(runs: Sequence[Curve], start_s: float, end_s: float) -> Spread:
     return over_seeds(runs, of)
 
 
-def _dsps(curves: Mapping[str, Sequence[Curve]], end_s: float) -> list[Claim]:
+def _dsps(curves: Curves, end_s: float) -> list[Claim]:
     low, dsps, high = (pace_between(curves[name], 0.0, end_s) for name in (LOW, DSPS, HIGH))
     better = over_seeds(curves[DSPS], accuracy) - over_seeds(curves[LOW], accuracy)
     return [
@@ -51,7 +51,7 @@ def _dsps(curves: Mapping[str, Sequence[Curve]], end_s: float) -> list[Claim]:
     ]
 
 
-def _changed(curves: Mapping[str, Sequence[Curve]], at_s: float, end_s: float) -> Claim:
+def _changed(curves: Curves, at_s: float, end_s: float) -> Claim:
     windows = (("BSP", 0.0, at_s), ("ASP", at_s, end_s))
     ratios = {
         model: pace_between(curves[CHANGED], *window) / pace_between(curves[model], *window)

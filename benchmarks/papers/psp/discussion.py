@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from itertools import pairwise
 from typing import Final
 
@@ -25,12 +24,11 @@ def claims(curves: Curves, experiments: Experiments) -> list[Claim]:
     return [*_time_outs(curves), *(_not_sent(curves, name) for name in FEWER)]
 
 
-def _time_outs(curves: Mapping[str, Sequence[Curve]]) -> list[Claim]:
+def _time_outs(curves: Curves) -> list[Claim]:
+    quantities = {"time": end, "gradients that count": _applied}
     found = {
-        "time": {name: over_seeds(curves[name], end) for name in (*TAUS, "sync")},
-        "gradients that count": {
-            name: over_seeds(curves[name], _applied) for name in (*TAUS, "sync")
-        },
+        what: {name: over_seeds(curves[name], quantity) for name in (*TAUS, "sync")}
+        for what, quantity in quantities.items()
     }
     return [
         Claim(
@@ -50,7 +48,7 @@ def _applied(run: Curve) -> float:
     return float(run.summary["gradients_applied"])
 
 
-def _not_sent(curves: Mapping[str, Sequence[Curve]], name: str) -> Claim:
+def _not_sent(curves: Curves, name: str) -> Claim:
     sync = curves["sync"]
     left = over_seeds(curves[name], _bytes) / over_seeds(sync, _bytes)
     worse = over_seeds(curves[name], final_error) - over_seeds(sync, final_error)
