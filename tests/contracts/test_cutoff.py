@@ -6,7 +6,15 @@ from collections import defaultdict
 from functools import cache
 
 import pytest
-from tests.support.runtimes import ITERATIONS, SERVERS, WORKERS, config, every_runtime, rows
+from tests.support.runtimes import (
+    ITERATIONS,
+    RUNTIMES,
+    SERVERS,
+    WORKERS,
+    config,
+    every_runtime,
+    rows,
+)
 
 from outpace.experiment.running import simulate
 
@@ -15,8 +23,18 @@ RULES = {
     "time-out": {"kind": "cutoff", "model": "fixed", "share": 0.4, "timeout_s": 0.02},
     "last-5": {"kind": "cutoff", "model": "last-5", "decision": "deadline", "warmup": 2},
 }
-every_rule = pytest.mark.parametrize("rule", RULES)
-every_pull = pytest.mark.parametrize("pull", [None, 50], ids=["all servers", "half of them"])
+# The rules and the scheduler are the same for real, so two of the cases are enough there.
+FOR_REAL = (("time-out", None), ("last-5", 50))
+every_case = pytest.mark.parametrize(
+    ("run", "rule", "pull"),
+    [
+        pytest.param(run, rule, pull, id=f"{name}-{rule}-{pull or 100} %")
+        for name, run in RUNTIMES.items()
+        for rule in RULES
+        for pull in (None, 50)
+        if run is simulate or (rule, pull) in FOR_REAL
+    ],
+)
 
 
 @cache
@@ -34,9 +52,7 @@ def counted(result):
     return found
 
 
-@every_runtime
-@every_rule
-@every_pull
+@every_case
 def test_all_shards_apply_the_gradients_of_the_same_workers(run, rule, pull):
     result = outcome(run, rule, pull)
     found = counted(result)
@@ -51,9 +67,7 @@ def test_all_shards_apply_the_gradients_of_the_same_workers(run, rule, pull):
     assert result.summary["cut_offs"]["mean_count"] == sum(closed.values()) / ITERATIONS
 
 
-@every_runtime
-@every_rule
-@every_pull
+@every_case
 def test_what_was_cut_off_is_never_applied(run, rule, pull):
     result = outcome(run, rule, pull)
     found = counted(result)
@@ -67,9 +81,7 @@ def test_what_was_cut_off_is_never_applied(run, rule, pull):
     assert result.summary["staleness"]["max"] == 0 or pull is not None
 
 
-@every_runtime
-@every_rule
-@every_pull
+@every_case
 def test_nobody_goes_on_before_an_iteration_is_closed(run, rule, pull):
     result = outcome(run, rule, pull)
     for row in rows(result, "pull"):

@@ -87,16 +87,7 @@ def test_collectives_go_on_while_workers_average_in_pairs():
     assert summary["iterations"] == [4, 4]
 
 
-@pytest.mark.parametrize(
-    ("case", "words"),
-    [
-        (
-            "computes",
-            r"at ddp_breaks.py:\d+ failed in worker-0 after 2 s; worker-1 did not join it",
-        ),
-        ("dies", "worker-1 was killed by SIGKILL"),
-    ],
-)
-def test_a_collective_that_a_worker_never_joins_is_named(case, words):
+def test_a_collective_that_a_worker_never_joins_is_named():
+    words = r"at ddp_breaks.py:\d+ failed in worker-0 after 2 s; worker-1 did not join it"
     with pytest.raises(RunError, match=words):
-        launch("ddp_breaks.py", case, sync={"kind": "ssgd"})
+        launch("ddp_breaks.py", sync={"kind": "ssgd"})

@@ -18,6 +18,7 @@ from tests.support.runtimes import (
     config,
     every_runtime,
     rows,
+    runs,
 )
 
 from outpace.config.reading import experiment_from
@@ -33,7 +34,7 @@ from outpace.record.trace import TraceRows
 from outpace.sync.membership.decide import Membership
 from outpace.sync.messages import SCHEDULER, Pull, Push
 
-every_sync = pytest.mark.parametrize("sync", ["bsp", "ssp"])
+every_run = runs(["bsp", "ssp"], for_real=["bsp"])
 GLOBAL = {"sync": behind_barrier()}
 
 
@@ -47,8 +48,7 @@ def outcome(run, sync):
     return run(behind(sync, deterministic=True))
 
 
-@every_runtime
-@every_sync
+@every_run
 def test_the_scheduler_judges_every_iteration_once_and_servers_answer_at_once(run, sync):
     result = outcome(run, sync)
     iterations = {(w, i) for w in range(WORKERS) for i in range(ITERATIONS)}

@@ -6,13 +6,13 @@ from collections import defaultdict
 from functools import cache
 
 import pytest
-from tests.support.runtimes import ITERATIONS, SERVERS, WORKERS, config, every_runtime, rows
+from tests.support.runtimes import ITERATIONS, SERVERS, WORKERS, config, rows, runs
 
 from outpace.experiment.running import simulate
 from outpace.real.net.inbox import Turns
 from outpace.sync.messages import Leave, Pull, Push, Rejoin
 
-every_sync = pytest.mark.parametrize("sync", ["bsp", "ssp"])
+every_run = runs(["bsp", "ssp"], for_real=["ssp"])
 PULL = {"quorum_percent": 34, "ahead": 4}
 
 
@@ -23,8 +23,7 @@ def outcome(run, sync):
     return run(config(sync, pull=PULL, network=network))
 
 
-@every_runtime
-@every_sync
+@every_run
 def test_every_gradient_reaches_every_server_and_is_applied(run, sync):
     result = outcome(run, sync)
     expected = {
@@ -44,8 +43,7 @@ def test_every_gradient_reaches_every_server_and_is_applied(run, sync):
     assert 2 * len(expected) < result.summary["messages"] <= 3 * len(expected)
 
 
-@every_runtime
-@every_sync
+@every_run
 def test_the_version_a_gradient_names_was_handed_out_before_and_never_goes_back(run, sync):
     result = outcome(run, sync)
     handed_out = defaultdict(lambda: {0})

@@ -10,13 +10,13 @@ import torch
 from tests.support.runtimes import (
     BOUNDS,
     ITERATIONS,
-    RUNTIMES,
     SERVERS,
     SYNCS,
     WORKERS,
     config,
     every_runtime,
     rows,
+    runs,
 )
 
 from outpace.experiment.running import simulate
@@ -31,25 +31,14 @@ PULL = {
     "network": {"latency_s": 0.002, "bandwidth_bytes_per_s": 1e6, "delays": LATE},
 }
 
-# Real servers judge with the same shards, so one strategy of each kind is enough for them.
-FOR_REAL = ("bsp", "ssp-soft", "pssp", "partial-push", PARTIAL)
+# A real BSP ends with the parameters of virtual time (below); test_partial_pull.py has real runs.
+FOR_REAL = ("pssp", "partial-push")
 
 
-def runs(syncs):
-    """Return the decorator for these strategies in virtual time, and some of them for real."""
-    cases = [
-        pytest.param(run, sync, id=f"{sync}-{name}")
-        for name, run in RUNTIMES.items()
-        for sync in syncs
-        if run is simulate or sync in FOR_REAL
-    ]
-    return pytest.mark.parametrize(("run", "sync"), cases)
-
-
-every_sync = runs(SYNCS)
-also_partial_pull = runs([*SYNCS, PARTIAL])
-waits_for_all = runs([sync for sync in SYNCS if sync not in QUORUMS])
-drops = runs(QUORUMS)
+every_sync = runs(SYNCS, FOR_REAL)
+also_partial_pull = runs([*SYNCS, PARTIAL], FOR_REAL)
+waits_for_all = runs([sync for sync in SYNCS if sync not in QUORUMS], FOR_REAL)
+drops = runs(QUORUMS, FOR_REAL)
 
 
 @cache
@@ -191,7 +180,6 @@ def test_bsp_does_not_depend_on_the_order_of_simultaneous_events(tie_seed):
 
 
 STEPS = {
-    "sgd": {"optimizer": {"lr": 0.05, "momentum": 0.9}},
     "adam": {
         "optimizer": {
             "kind": "adam",

@@ -41,6 +41,20 @@ WORKERS, SERVERS, ITERATIONS = 5, 3, 10
 every_runtime = pytest.mark.parametrize("run", RUNTIMES.values(), ids=RUNTIMES)
 
 
+def runs(syncs, for_real):
+    """Return the decorator for these strategies in virtual time, and some of them for real.
+
+    Real servers judge with the same shards, so one strategy of each kind is enough for them.
+    """
+    cases = [
+        pytest.param(run, sync, id=f"{sync}-{name}")
+        for name, run in RUNTIMES.items()
+        for sync in syncs
+        if run is simulate or sync in for_real
+    ]
+    return pytest.mark.parametrize(("run", "sync"), cases)
+
+
 def config(sync: str, **changes):
     return {
         "seed": 7,
