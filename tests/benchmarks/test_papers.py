@@ -56,7 +56,7 @@ class MadeUp(Curve):
         )
 
     def trace(self, event, columns):
-        worker, iteration = (each.ravel() for each in np.indices((self.workers, 150)))
+        worker, iteration = (each.ravel() for each in np.indices((self.workers, 100)))
         draw = random(self.name, event).integers
         step_ns, many = draw(10**7, 10**8), len(worker)
         start_ns = iteration * step_ns

@@ -16,7 +16,7 @@ from outpace.predict.replay import replay
 from outpace.predict.rules.making import make_rule
 from outpace.predict.rules.settings import CutOffSettings
 
-QUICK = ("seeds=2", "clusters=[ii-0.24]", "rules=[all, fixed, elfving]")
+QUICK = ("seeds=2", "clusters=[i]", "rules=[all, fixed, deep-markov count]")
 
 ITERATIONS: Final = 200
 WITHOUT_SLOW: Final = 158 - 40  # workers

@@ -72,6 +72,7 @@ class Row:
         return (self.efficiency[HPSGD] / self.efficiency[other] - 1) * 100
 
     def over(self, *others: str) -> str:
+        """Write `percent_over` of other strategies."""
         return " and ".join(f"{self.percent_over(name):.1f} % over {name}" for name in others)
 
     @property
