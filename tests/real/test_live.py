@@ -43,6 +43,8 @@ def test_the_picture_says_how_far_the_run_is_what_it_has_survived_and_what_it_wa
 
 @pytest.mark.slow
 def test_it_is_drawn_on_a_terminal_and_gone_afterwards():
+    """The run also says what it ignores of virtual time."""
+    said: list[str] = []
     console = Console(file=io.StringIO(), force_terminal=True, width=100)
     result = run(
         {
@@ -50,12 +52,16 @@ def test_it_is_drawn_on_a_terminal_and_gone_afterwards():
             "workers": 2,
             "servers": 2,
             "sync": {"kind": "asp"},
-            "compute": {"kind": "constant", "mean_s": 0.02},
-            "stop": {"iterations": 60},
+            "compute": {"kind": "measured"},
+            "colocate": True,
+            "stop": {"iterations": 1000},
         },
         watch=lambda engine: watch(engine, console),
+        log=said.append,
     )
+    (line,) = said
+    assert line.endswith(": colocate, compute")
     drawn = console.file.getvalue()
-    assert result.summary["iterations"] == [60, 60]
+    assert result.summary["iterations"] == [1000, 1000]
     assert " gradients" in drawn
     assert drawn.endswith("\x1b[2K"), "the last picture is wiped out"

@@ -47,15 +47,26 @@ DISTRIBUTED = {
 
 @linux
 @pytest.mark.slow
-def test_scripts_with_ddp_repeat_bitwise_after_the_death_of_a_worker(tmp_path):
+def test_after_the_death_of_a_worker_all_begin_again_and_repeat_bitwise(tmp_path):
     folder, runs, expected = tmp_path / "run", [], outpace.simulate(DISTRIBUTED)
+    said: list[str] = []
 
     def kill() -> None:
         os.kill(runs[0].launcher.pids["worker-1"], signal.SIGKILL)
 
     control = once_saved(folder, kill)
-    result = run({**DISTRIBUTED, **SAVED}, folder, watch=runs.append, control=control)
-    assert result.summary["restarts"] == 1
+    result = run(
+        {**DISTRIBUTED, **SAVED}, folder, watch=runs.append, log=said.append, control=control
+    )
+    assert not runs[0].launcher.pids
+    assert (result.summary["restarts"], result.summary["updates_lost"]) == (1, 0)
+    (line,) = said
+    words = "worker-1 was killed by SIGKILL before it was done; the run continues from checkpoints/"
+    assert line.startswith(words)
+    (lost,) = (row for row in result.trace.to_pylist() if row["event"] == "restart")
+    assert (lost["worker"], lost["shard"]) == (1, None)
+    assert lost["version"] >= 2  # the checkpoint
+    assert lost["start_ns"] < lost["end_ns"]
     assert result.summary["parameters_digest"] == expected.summary["parameters_digest"]
     assert result.summary["iterations"] == [9, 9]
     assert logged(result) == logged(expected)

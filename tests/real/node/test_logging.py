@@ -9,18 +9,21 @@ from tests.support.reports.run_folders import Page
 from tests.support.script_runs import without_costs
 
 from outpace.errors import ConfigError
-from outpace.experiment.running import run
+from outpace.experiment.running import run, simulate
 from outpace.experiment.sources import as_experiment
 from outpace.support.yaml_files import read_yaml
 
 pytestmark = pytest.mark.slow
 
 
-def launch(case, out=None, **changes):
+def configuration(case, **changes):
     task = {"kind": "script", "path": str(SCRIPTS / "logs.py"), "arguments": [case]}
+    return {"task": task, "workers": 1, "sync": {"kind": "bsp"}, **changes}
+
+
+def launch(case, out=None, **changes):
     said: list[str] = []
-    base = {"task": task, "workers": 1, "sync": {"kind": "bsp"}}
-    return run({**base, **changes}, out, log=without_costs(said)), said
+    return run(configuration(case, **changes), out, log=without_costs(said)), said
 
 
 def test_a_logged_accuracy_ends_the_run_and_all_workers_points_are_rows(tmp_path):
@@ -84,7 +87,7 @@ def test_untimed_is_not_computed_and_the_last_point_comes_after_finish(tmp_path)
 )
 def test_an_error_in_what_is_logged_ends_the_run(case, why):
     with pytest.raises(ConfigError, match=why):
-        launch(case)
+        simulate(configuration(case, compute={"kind": "constant", "mean_s": 0.1}))
 
 
 def test_a_target_that_could_not_be_checked_is_a_warning():

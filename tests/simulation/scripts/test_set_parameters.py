@@ -58,11 +58,10 @@ def test_workers_that_set_different_parameters_are_refused_in_virtual_time(tmp_p
         simulate(configuration("apart", tmp_path, sync=SSGD))
 
 
-@pytest.mark.slow
 def test_with_servers_the_run_ends_with_one_line(tmp_path):
     words = r"the script changed the parameters .* between its steps 0 and 1\. With sync.kind=bsp"
     with pytest.raises(ConfigError, match=words):
-        run(configuration("clamp", tmp_path, sync={"kind": "bsp"}))
+        simulate(configuration("clamp", tmp_path, sync={"kind": "bsp"}))
 
 
 @pytest.mark.filterwarnings("ignore:the script set the parameters")
