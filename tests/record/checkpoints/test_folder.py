@@ -95,6 +95,7 @@ def test_a_process_killed_at_any_operation_leaves_whole_checkpoints(tmp_path, mo
     [
         ({"bounds": (0, 3)}, "not as many slices as servers"),
         ({"bounds": (0, 6, 3)}, "slices are not in order"),
+        ({"bounds": (0, 2, 6)}, "server-0.safetensors is damaged, or of another model: it has 3 p"),
         ({"parts": [{"file": "../model", "bytes": 1, "crc32": 2}]}, "a file outside of its folder"),
     ],
 )
