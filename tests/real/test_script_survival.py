@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -17,6 +18,7 @@ from tests.support.script_runs import logged, script_run
 
 import outpace
 from outpace import RunError, run
+from outpace.record.folder import LOG
 
 linux = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="looks at processes")
 BSP = script_run("kept.py", mean_s=0.25)
@@ -79,7 +81,16 @@ def test_a_script_whose_worker_dies_goes_on_bitwise_with_the_next_batch(tmp_path
         line,
     )
     assert found is not None
-    assert int(found[1]) > 1
+    first = int(found[1])
+    assert first > 1
+    lines = map(json.loads, (tmp_path / "run" / LOG).read_text().splitlines())
+    (restarted,) = (line for line in lines if line["event"] == "restarted")
+    assert (restarted["role"], restarted["generation"]) == ("worker-1", 1)
+    assert restarted["message"] == f"worker-1 is started again at iteration {first}, generation 1"
+    assert restarted["fields"] == {"first": first, "generation": 1, "updates_lost": 0}
+    (lost,) = (row for row in result.trace.to_pylist() if row["event"] == "restart")
+    assert (lost["worker"], lost["iteration"], lost["version"]) == (1, first, None)
+    assert lost["start_ns"] < lost["end_ns"]
     # Nothing is logged twice. The last 0.25 s of the process that was killed are missing.
     of_all, expected = logged(result), logged(whole)
     rows = list(zip(*of_all.values(), strict=True))

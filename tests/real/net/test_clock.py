@@ -9,7 +9,7 @@ import pytest
 from outpace.real.net.clock import RealClock
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interruption_waits_until_the_clock_looks_around(number):
     clock, steps = RealClock(), []
 

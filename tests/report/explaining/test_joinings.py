@@ -19,7 +19,8 @@ def trained(folder, sleeps):
     """Write a run of 3 workers with `ssgd`, in which worker 1 also sleeps for 0.12 s.
 
     Args:
-        sleeps: `step`: it sleeps after the all-reduce of each iteration. `own`: it sleeps after
+        sleeps: `backward`: it sleeps while it computes its gradient, before its first bucket is
+            ready. `step`: it sleeps after the all-reduce of each iteration. `own`: it sleeps after
             that, before an all-reduce of the script itself, with which the next iteration begins.
     """
     data = {
@@ -50,7 +51,7 @@ def trained(folder, sleeps):
                 add("collective", worker, iteration, arrived[worker], *[arrived.max()] * 2)
             free = np.full(3, arrived.max())
             began = free - slept  # the time in a collective is not the iteration's
-        computed = free + COMPUTE_S
+        computed = free + COMPUTE_S + slept * (sleeps == "backward")
         done = computed.max()
         free = done + slept * (sleeps == "step")
         for worker in range(3):
@@ -59,7 +60,7 @@ def trained(folder, sleeps):
     pq.write_table(pa.Table.from_pylist(rows, table.schema), folder / files.TRACE)
 
 
-@pytest.mark.parametrize("sleeps", ["step", "own"])
+@pytest.mark.parametrize("sleeps", ["backward", "step", "own"])
 def test_whatever_a_worker_does_before_the_others_wait_for_it_is_its_own_time(tmp_path, sleeps):
     trained(tmp_path / "run", sleeps)
     (cause,) = explained(tmp_path / "run").causes
