@@ -144,14 +144,13 @@ def test_each_server_follows_its_own_policy_and_changes_at_its_time(run):
     assert policies == ["ssp", "asp"]
 
 
-@every_runtime
-def test_conditions_and_policies_of_the_users_decide(run):
+def test_conditions_and_policies_of_the_users_decide():
     conditions = [
         {"pull": "mine.py:together", "keys": "server-0"},
         {"push": "mine.py:two", "keys": "server-1"},
     ]
     sync = [{"kind": "asp"}, {"kind": "python", "target": "mine.py:Mine", "arguments": {"lead": 1}}]
-    result = complete(run(config(sync=sync, conditions=conditions)))
+    result = complete(simulate(config(sync=sync, conditions=conditions)))
     arrived = {
         (row["shard"], row["worker"], row["iteration"]): row["start_ns"]
         for row in rows(result, "push")

@@ -8,12 +8,13 @@ from tests.support.paths import SCRIPTS
 from tests.support.reports.run_folders import Page
 from tests.support.script_runs import without_costs
 
-from outpace.errors import ConfigError
+from outpace.errors import ConfigError, OutpaceWarning
 from outpace.experiment.running import run, simulate
 from outpace.experiment.sources import as_experiment
 from outpace.support.yaml_files import read_yaml
 
 pytestmark = pytest.mark.slow
+LAW = {"kind": "constant", "mean_s": 0.1}
 
 
 def configuration(case, **changes):
@@ -87,12 +88,14 @@ def test_untimed_is_not_computed_and_the_last_point_comes_after_finish(tmp_path)
 )
 def test_an_error_in_what_is_logged_ends_the_run(case, why):
     with pytest.raises(ConfigError, match=why):
-        simulate(configuration(case, compute={"kind": "constant", "mean_s": 0.1}))
+        simulate(configuration(case, compute=LAW))
 
 
 def test_a_target_that_could_not_be_checked_is_a_warning():
-    result, said = launch("none", stop={"iterations": 1}, target={"loss": 0.1})
+    changes = {"stop": {"iterations": 1}, "target": {"loss": 0.1}, "compute": LAW}
+    with pytest.warns(OutpaceWarning) as said:
+        result = simulate(configuration("none", **changes))
     warning, no_step = result.summary["warnings"]
     assert warning.startswith("target.loss: the script logged no loss, so it was never checked")
     assert no_step.startswith("no worker took a step")
-    assert said == [f"warning: {warning}", f"warning: {no_step}"]
+    assert [str(each.message) for each in said] == [warning, no_step]

@@ -31,13 +31,8 @@ def simulated(out: Any = None, **changes: Any) -> Result:
     return simulate({**BASE, "compute": LAW, **changes}, out)
 
 
-@pytest.mark.parametrize(
-    ("sync", "servers"),
-    [({"kind": "bsp"}, 2), ({"kind": "local-sgd", "every": 3}, 1)],
-    ids=["bsp", "local-sgd"],
-)
-def test_virtual_and_real_runs_end_with_bitwise_equal_parameters(sync, servers, tmp_path):
-    changes = {"sync": sync, "servers": servers, "target": {"loss": 100.0}}
+def test_virtual_and_real_runs_end_with_bitwise_equal_parameters(tmp_path):
+    changes = {"servers": 2, "target": {"loss": 100.0}}
     virtual = simulated(tmp_path / "virtual", **changes)
     real = run({**BASE, **changes, "deterministic": True}, tmp_path / "real")
     assert virtual.summary["parameters_digest"] == real.summary["parameters_digest"]
