@@ -8,6 +8,8 @@ import warnings
 import numpy as np
 import pytest
 import torch
+from torch.optim import lr_scheduler
+from torch.optim.swa_utils import SWALR
 from torch.utils.data import DataLoader
 
 import outpace
@@ -82,6 +84,52 @@ def test_a_script_goes_on_with_the_batch_that_it_had_not_finished(places, worker
     assert resumed.model.running_mean.tolist() == [had, had]
     resumed.sampler.set_epoch(4)
     assert sorted(each for batch in resumed.loader for each in batch) == list(range(10))
+
+
+SCHEDULES = {
+    "one cycle": lambda optimizer: lr_scheduler.OneCycleLR(optimizer, 0.3, 12),
+    "plateau": lambda optimizer: lr_scheduler.ReduceLROnPlateau(optimizer, patience=1),
+    "lambda": lambda optimizer: lr_scheduler.LambdaLR(optimizer, lambda step: 0.9**step),
+    "average": lambda optimizer: SWALR(optimizer, 0.05, anneal_epochs=8),
+    "sequence": lambda optimizer: lr_scheduler.SequentialLR(
+        optimizer,
+        [lr_scheduler.LinearLR(optimizer), lr_scheduler.CosineAnnealingLR(optimizer, 9)],
+        milestones=[6],
+    ),
+    "chain": lambda optimizer: lr_scheduler.ChainedScheduler(
+        [lr_scheduler.LinearLR(optimizer), lr_scheduler.ExponentialLR(optimizer, 0.9)]
+    ),
+}
+
+
+@pytest.mark.filterwarnings("ignore:no objects to keep")  # nor a sampler
+@pytest.mark.parametrize("make", SCHEDULES.values(), ids=SCHEDULES)
+def test_a_schedule_of_every_kind_continues_after_a_resume(places, make):
+    def made():
+        model = torch.nn.Linear(2, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=1.0, momentum=0.9)
+        schedule = make(optimizer)
+        kept = SavedScript(ScriptModel(model, optimizer), {"schedule": schedule}, True)
+
+        def settings(steps):
+            """Return learning rate and momentum of the next steps. The loss does not fall."""
+            for _ in range(steps):
+                optimizer.step()
+                schedule.step(*[1.0] * (make is SCHEDULES["plateau"]))
+                group = optimizer.param_groups[0]
+                yield group["lr"], group["momentum"]
+
+        return kept, settings
+
+    kept, settings = made()
+    before = [*settings(5)]
+    state = tree_of(packed_tree(kept.state()))
+    expected = [*settings(5)]
+    assert len({*before, *expected}) > 2, "else this shows nothing"
+    places()
+    resumed, settings = made()
+    resumed.restore(state)
+    assert [*settings(5)] == expected
 
 
 class Counter:
