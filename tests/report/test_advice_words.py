@@ -46,8 +46,8 @@ def test_an_answer_so_far_says_how_many_candidates_were_not_tried_if_any():
 def test_the_promise_says_what_one_run_takes_and_how_rarely_it_evaluates():
     known = OneRun(Estimate(10.0, 7.0, 13.0), Estimate(2.0, 1.8, 2.2), evaluated_every_s=2.0)
     text = said(one_run=known)
-    assert "One real run takes 7.00 to 13.0 s, with 90 % probability." in text
-    assert "It is 1.80 to 2.20 times as fast as one of BSP, with 90 % probability." in text
+    assert "One real run reaches the target after 7.00 to 13.0 s, with 90 % probability." in text
+    assert "It is 1.80 to 2.20 times as fast as a run of BSP, with 90 % probability." in text
     assert "every 2.00 s here" in text  # a fifth of the time to the target
 
 

@@ -188,9 +188,9 @@ class Conditions:
     """An entry of a configuration's `conditions`: conditions for some of the servers.
 
     Attributes:
-        keys: pattern of the servers' names (`assignment.matching`).
-        pull, push: `file.py:function` or `module:function`, called as in `Conditioned`, with
-            `arguments` in addition; None: the policy's own condition is used.
+        keys: pattern of the servers' names, such as `server-0`, `server-[12]` or `*`.
+        pull, push: `file.py:function` or `module:function`, called as `pull(pull, view,
+            **arguments)` and `push(view, **arguments)`; None: the policy's own condition is used.
         active: True if the conditions apply from the start of the run; otherwise they are only
             available to `Control.set_pull_condition` and `set_push_condition`.
         arguments: further arguments of the functions.

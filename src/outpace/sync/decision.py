@@ -15,25 +15,39 @@ ANYBODY: Final = -1
 
 
 class Reason(enum.IntEnum):
-    """Why a pull was answered or held. Traces contain the numbers: never reuse one."""
+    """Why a pull was answered or held. Traces contain the numbers: never reuse one.
 
-    UNBOUNDED = 0  # no bound applies to this pull
-    WITHIN_BOUND = 1  # lead < bound
-    BEYOND_BOUND = 2  # lead ≥ bound
-    SPARED = 3  # beyond the bound, but the random draw let it pass
-    CONDITION = 4  # a condition of the user was true
-    NO_CONDITION = 5  # a condition of the user was false
+    Attributes:
+        UNBOUNDED: no bound applies to this pull.
+        WITHIN_BOUND: lead < bound.
+        BEYOND_BOUND: lead ≥ bound.
+        SPARED: beyond the bound, but the random draw let it pass.
+        CONDITION: a condition of the user was true.
+        NO_CONDITION: a condition of the user was false.
+    """
+
+    UNBOUNDED = 0
+    WITHIN_BOUND = 1
+    BEYOND_BOUND = 2
+    SPARED = 3
+    CONDITION = 4
+    NO_CONDITION = 5
 
 
 class Decision(msgspec.Struct, frozen=True, gc=False):
-    """Says whether to answer a pull now (`release_clock` is None) or at a later clock.
+    """Says whether to answer a pull now or at a later clock.
 
-    With ASK_AGAIN the pull is judged again whenever `watch` (a worker, or ANYBODY) has pushed
-    or left.
+    Attributes:
+        release_clock: None: answer now. A number: answer when the shard's clock reaches it.
+            ASK_AGAIN: judge the pull again whenever `watch` has pushed or left.
+        reason: why; traces contain it.
+        lead: iterations by which the puller is ahead of the shard's clock, i − V.
+        bound: the bound with which the lead was compared; a policy with a bound must give it.
+        watch: a worker, or ANYBODY.
     """
 
     release_clock: int | None
     reason: Reason
-    lead: int  # iterations by which the puller is ahead of the shard's clock, i − V
-    bound: int = 0  # the bound that the lead was compared with
+    lead: int
+    bound: int = 0
     watch: int = ANYBODY

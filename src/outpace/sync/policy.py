@@ -165,8 +165,8 @@ class Policy(Strategy, ABC):
             def may_answer(self, pull: Pull, view: ShardView) -> Decision:
                 ahead = pull.iteration - view.clock
                 if ahead < self.lead:
-                    return Decision(None, Reason.WITHIN_BOUND, ahead)
-                return Decision(pull.iteration + 1, Reason.BEYOND_BOUND, ahead)
+                    return Decision(None, Reason.WITHIN_BOUND, ahead, bound=self.lead)
+                return Decision(pull.iteration + 1, Reason.BEYOND_BOUND, ahead, bound=self.lead)
 
     A policy is a frozen dataclass whose fields, such as `kind`, `apply` and `scale`, are its
     configuration. It has no clock, randomness, socket or tensor: it judges a view of the shard and

@@ -70,7 +70,7 @@ def _recommendation(advice: AdviceResult) -> list[Part]:
         "as fast as BSP": gain(advice.speedup_over_bsp),
         "as fast as all-reduce": gain(advice.speedup_over_all_reduce),
         "one run (90 %)": interval(one.time_s, seconds),
-        "one run, as fast as one of BSP (90 %)": interval(one.speedup_over_bsp, factor),
+        "one run, as fast as a run of BSP (90 %)": interval(one.speedup_over_bsp, factor),
     }
     tiles = Tiles({title: text for title, text in numbers.items() if text})
     command = [Code(advice.command)] if advice.command else []

@@ -102,9 +102,9 @@ def _one_run(advice: AdviceResult) -> Iterator[str]:
     """Say how long one real run may take, and how much sooner it ends than a run of BSP."""
     one = advice.one_run
     if takes := interval(one.time_s, seconds):
-        yield f"One real run takes {takes}, with 90 % probability."
+        yield f"One real run reaches the target after {takes}, with 90 % probability."
     if times_as_fast := interval(one.speedup_over_bsp, factor):
-        yield f"It is {times_as_fast} times as fast as one of BSP, with 90 % probability."
+        yield f"It is {times_as_fast} times as fast as a run of BSP, with 90 % probability."
     gap, mean = one.evaluated_every_s, one.time_s.mean
     if gap and mean and gap > _COARSE * mean:
         yield (

@@ -32,9 +32,10 @@ def section(runs: Sequence[Run]) -> Section | None:
     lines = []
     for run in runs:
         try:
-            said = sentences(explained(run.trace.parent, _ITERATIONS))
+            found = explained(run.trace.parent, _ITERATIONS)
         except ConfigError:
             continue  # another part of the report says what is wrong with the file
+        said = [*sentences(found), *(f"{each[0].upper()}{each[1:]}." for each in found.notes)]
         of_run = "" if len(runs) == 1 else f"{run.name}: "
         lines += [of_run + each for each in (said[:_MOST_OF_RUN] if of_run else said)]
     heading = "Who slows the run" if len(runs) == 1 else "Who slows the runs"
