@@ -156,12 +156,15 @@ def test_runs_of_some_seconds_on_a_calibrated_cluster_are_too_short_to_judge(
 ):
     cluster = tmp_path / "cluster.yaml"
     cluster.write_text("compute: {kind: lognormal, mean_s: 0.1, cv: 0.01}\n")
-    config = {**CONFIG, "include": str(cluster)}
+    network = tmp_path / "network.yaml"
+    network.write_text("network: {latency_s: 0.0}\n")
+    config = {**CONFIG, "include": [str(cluster), str(network)]}
     del config["compute"]
     for slowest_s, is_short in ((1.9, True), (3.0, False)):  # 4.75 s and 7.5 s with the best rate
         runs.slowest_s = slowest_s
         advice, _ = carried_out(["asp"], config)
         said = [each for each in sentences(advice) if each.startswith("Too short to judge")]
         assert bool(said) == is_short
+        assert advice.recommendation["include"] == config["include"]
     made_up, _ = carried_out(["asp"])
     assert made_up.short is None  # a law that the user makes up is exact
